@@ -1,8 +1,9 @@
 # make        set up and build
 # make test   set up, build, run every test; print what was skipped, and why
-# make soak SECONDS=3600 SEED=7   attack every command for so long; kill, stop and confuse ranks; kill savers; train 25 steps every way; hold found plans against presets
+# make soak SECONDS=3600 SEED=7   attack every command for SECONDS; kill, stop and confuse ranks;
+#             kill savers; train 25 steps every way; compare automatic plans with presets
 # make oracle train with PyTorch itself and compare every hash
-# make lint   check the form of what changed
+# make lint   check format and clang-tidy of changed files
 # make train  set up, build, run the main job
 # make bench  measure; writes build/bench.json
 # make docs   regenerate ops.md, passes.md, flags.md and diagnostics.md
@@ -23,12 +24,13 @@ CLANG = $(firstword $(wildcard /usr/bin/clang++-1[6-9] /usr/bin/clang++-2[0-9]))
 FUZZ_SECONDS ?= 30
 SECONDS = 600
 SEED = 1
-# What weighs inputs by how rare their features are takes fifty times as long as running them: there are a hundred thousand features.
+# -entropic=0: weighting inputs by rare features takes fifty times as long as running them, because
+# there are a hundred thousand features.
 FUZZER = -entropic=0 -rss_limit_mb=2000 -artifact_prefix=build/fuzz/
 CORPUS = $$(find heddle -name '*.hdt') fuzz/corpus/*
-# All output, which names skipped parts, in a file for tools/skipped.py.
+# Writes the whole output, which names skipped parts, to a file for tools/skipped.py.
 RESULTS = --output-junit tests.xml --test-output-size-passed 1000000
-# Precompiled headers keep ccache from caching unless it may overlook what they hide.
+# ccache caches files with precompiled headers only with these settings.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
 .PHONY: all setup build program test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
@@ -42,7 +44,7 @@ build: setup
 	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release
 
-# The program alone.
+# Builds only the program.
 program: setup
 	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release --target heddle heddle-torch
@@ -68,7 +70,8 @@ sanitized: setup
 	@CXX=$(CLANG) cmake --preset fuzz >/dev/null
 	@cmake --build --preset fuzz --target heddle-fuzz-parse heddle-attack damage_test
 
-# Under AddressSanitizer and UndefinedBehaviorSanitizer: damaged texts, and beside them random ones and every command.
+# Runs the parser on damaged texts and every command on damaged graphs, with AddressSanitizer and
+# UndefinedBehaviorSanitizer.
 fuzz: sanitized
 	@$(MAKE) --no-print-directory -j2 damage attack
 
@@ -83,7 +86,8 @@ attack:
 	@tail -1 build/fuzz/log
 	@build/fuzz/heddle-attack --graphs=200 --seconds=600 --found=build/attack $(CORPUS)
 
-# With sanitizers, and beside it with libtorch, where what is accepted also runs before and after.
+# Runs with sanitizers and, in parallel, with libtorch; the second runs accepted graphs before and
+# after.
 soak: build sanitized
 	@build/fuzz/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack $(CORPUS) & sanitized=$$!; \
 	  build/heddle-attack --seconds=$(SECONDS) --seed=$(SEED) --found=build/attack-run $(CORPUS) && wait $$sanitized
@@ -100,7 +104,8 @@ soak: build sanitized
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 	@HEDDLE_SOAK=1 test/docs/code_blocks.py build/heddle
 
-# Eight ranks in this process learn heddle's own sources; then the model writes a line, and the same job is held against eager training.
+# Eight ranks in this process learn Heddle's own sources, and the model writes a line. Then the same
+# job is compared with eager training.
 RANKS = --parallelism.data_parallel_shard_degree=4 --parallelism.tensor_parallel_degree=2
 train: program
 	@rm -rf build/train

@@ -1,6 +1,7 @@
-// What it takes to find a plan: choices, prices, the problem, its answer, the plan.
+// Measures the search for a plan: listing choices, pricing, building the problem, solving it.
 //
-//   heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 --training.local_batch_size=32 -o 8b.hd
+//   heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 --training.local_batch_size=32 \
+//     -o 8b.hd
 //   build/heddle-auto-bench 8b.hd dp=32,tp=8
 #include <algorithm>
 #include <fstream>
@@ -26,10 +27,10 @@ struct Times {
   double again = HUGE_VAL;
 };
 
-// What is solved again has one parameter more that may not lie as it did.
+// Solves the problem, and a second time with one parameter that must not keep its placement.
 Status Measure(const Module& module, const compile::Plan& plan, const price::CostModel& model) {
   Times least;
-  // What the limit takes it for (limit.h).
+  // The same work as the limit counts it (limit.h).
   Times work;
   search::AutoPlan found;
   for (int i = 0; i < kRepeats; ++i) {

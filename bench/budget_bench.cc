@@ -1,9 +1,10 @@
-// Budgets of memory against fixed policies and against PyTorch's knapsack, on one lowered graph:
+// Compares memory budgets with fixed policies and with PyTorch's knapsack, on one lowered graph:
 //
-//   heddle plan --model=llama3 --flavor=8B ... --stage=lowered -o lowered.hd && heddle-budget-bench lowered.hd
+//   heddle plan --model=llama3 --flavor=8B ... --stage=lowered -o lowered.hd
+//   heddle-budget-bench lowered.hd
 //
-// Twenty budgets between the smallest and the unconstrained peak. Exit code 1 if a budget is not kept, if a larger one is slower, or if
-// something else that fits is faster.
+// Tries twenty budgets between the smallest and the unconstrained peak. Exit code 1 if a budget is
+// exceeded, if a larger budget gives a slower step, or if another policy that fits is faster.
 #include <cstdio>
 
 #include "bench/knapsack.h"
@@ -22,7 +23,7 @@ constexpr int64_t kBudgets = 20;
 constexpr const char* kPolicies[] = {"none",     "min-cut",   "layers:4", "layers:3",
                                      "layers:2", "selective", "full"};
 
-// The fastest that fits, or null.
+// Returns the fastest choice that fits, or null.
 const search::MemoryChoice* Best(const std::vector<const search::MemoryChoice*>& choices,
                                  Bytes budget) {
   const search::MemoryChoice* best = nullptr;

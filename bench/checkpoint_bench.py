@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""How fast checkpoints are written and read, beside what dd with fsync reaches on the same disk, turn by turn.
+"""Measures the speed of saving and reading checkpoints, alternating with dd and fsync on the
+same disk.
 
     checkpoint_bench.py SPEED OUT.json [--mib=1024] [--rounds=5] [--folder=build]
 
-Writing is until the step has its name: hashed, synced and read back from the disk. Reading begins with a cold cache: all hashes, then all bytes.
+A save lasts until the step has its final name: hashed, synced and read back from the disk. A
+read starts with a cold cache and reads all hashes, then all bytes.
 
-Both write beside a file that is there already: the checkpoint its second step behind the first, dd its second file. Removing old ones is counted
-for neither.
-"""
+Both write next to an existing file: the checkpoint its second step, dd its second file. The
+times do not include the removal of old files."""
 import argparse
 import json
 import pathlib
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 
-# Of dd's speed, at least.
+# Minimum share of dd's speed.
 GOAL = 0.70
 
 

@@ -1,4 +1,5 @@
-// Saves and reads a checkpoint, and says how long that took: bench/checkpoint_bench.py holds it against dd.
+// Saves and reads a checkpoint, and prints the times. bench/checkpoint_bench.py compares them with
+// dd.
 //
 //   heddle-checkpoint-speed FOLDER MIB
 #include <chrono>
@@ -33,7 +34,7 @@ run::Slice PartOf(const run::TensorInfo& tensor, int64_t rank) {
   return {{rank * rows, 0}, {rows, tensor.shape[1]}};
 }
 
-// So that reading means the disk.
+// Drops the page cache, so that reads come from the disk.
 void ForgetCache(const std::string& folder) {
   for (int64_t rank = 0; rank < kRanks; ++rank) {
     int fd = ::open((folder + "/" + run::RankFileName(rank)).c_str(), O_RDONLY);
@@ -61,7 +62,7 @@ Status Measure(const std::string& folder, int64_t mib) {
       at += size;
     }
   }
-  // The first save allocates the buffer; the second is what a run sees.
+  // The first save allocates the buffer; the second has the speed that runs see.
   for (snapshot.step = 1; snapshot.step <= 2; ++snapshot.step) {
     double begin = Now();
     HEDDLE_RETURN_IF_ERROR(writer->Save(snapshot));

@@ -1,4 +1,4 @@
-// What keeps the compiler from leaving out work whose result nobody reads.
+// Keeps the compiler from removing computations whose results are not used.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,8 @@
 
 namespace heddle {
 
-// benchmark::DoNotOptimize takes no temporary or constant without a warning in some versions; it always takes a pointer.
+// In some versions, benchmark::DoNotOptimize warns about temporaries and constants, but not about
+// pointers.
 template <typename T>
 void Consume(T&& value) {
   auto* at = std::addressof(value);

@@ -6,7 +6,11 @@ Blocks of Heddle and of its rivals alternate; each number is that of the best bl
 the median over steps, from the start of a step until its loss is known. The rivals' time is the mean
 over steps, and they read no loss. Heddle's own kernels have the bits of eager (`heddle verify`).
 
-    python3 bench/gpu_step.py [--heddle build/heddle] [--models 160M,1.5B] [--rivals default,...]
+    python3 bench/gpu_step.py [--heddle build/heddle] [--models 160M,1.5B,0.6B] [--rivals default,...]
+        [--deterministic]
+
+`--deterministic`: Heddle repeats its bits from run to run, with flash attention. The rivals use flash
+attention then; their bits do not repeat.
 """
 import argparse
 import json
@@ -18,25 +22,27 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# Sizes as in gpu/rivals.py, which knows the models by these names.
+# The same sizes as in gpu/rivals.py, under the same names.
 MODELS = {
     "160M": dict(dim=768, n_layers=12, n_heads=12, n_kv_heads=4, ffn_dim=2048, vocab_size=32000, batch=8, length=1024, steps=60),
     "1.5B": dict(dim=2048, n_layers=16, n_heads=32, n_kv_heads=8, ffn_dim=8192, vocab_size=128256, batch=4, length=4096, steps=20),
+    # Qwen 3, whose sizes Heddle knows.
+    "0.6B": dict(batch=8, length=2048, steps=24),
 }
 GOALS = {"160M": 13.5, "1.5B": 240}
-# Steps that warm up, record a CUDA graph, or still change clocks.
+# Steps that warm up, record a CUDA graph, or run while clocks change.
 SKIPPED = 8
 
 
 def train(heddle, name, flags):
     model = MODELS[name]
+    sizes = [f"--model.{key}={value}" for key, value in model.items() if key not in ("batch", "length", "steps")]
+    family = ["--model=llama3", *sizes] if sizes else ["--model=qwen3", f"--flavor={name}"]
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "steps.jsonl")
-        command = [heddle, "train", "--model=llama3", "--precision=bf16", "--runtime.device=cuda", "--training.dataset=synthetic",
-                   "--debug.deterministic=false", f"--training.local_batch_size={model['batch']}",
-                   f"--training.seq_len={model['length']}", f"--training.steps={model['steps']}", f"--metrics.jsonl={path}",
-                   *[f"--model.{key}={model[key]}" for key in ("dim", "n_layers", "n_heads", "n_kv_heads", "ffn_dim", "vocab_size")],
-                   *flags]
+        command = [heddle, "train", *family, "--precision=bf16", "--runtime.device=cuda", "--training.dataset=synthetic",
+                   f"--training.local_batch_size={model['batch']}", f"--training.seq_len={model['length']}",
+                   f"--training.steps={model['steps']}", f"--metrics.jsonl={path}", *flags]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
@@ -47,8 +53,8 @@ def train(heddle, name, flags):
     return statistics.median(times), float(memory[-1]) if memory else None
 
 
-def rival(name, mode):
-    done = subprocess.run([sys.executable, os.path.join(HERE, "gpu", "rivals.py"), name, "cudnn", mode], stdout=subprocess.PIPE,
+def rival(name, attention, mode):
+    done = subprocess.run([sys.executable, os.path.join(HERE, "gpu", "rivals.py"), name, attention, mode], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, cwd=os.path.join(HERE, "gpu"))
     found = re.search(r"wall ms ([\d.]+).*peak ([\d.]+) GiB", done.stdout)
     if not found:
@@ -70,16 +76,19 @@ def main():
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--rivals", default="eager,default,reduce-overhead")
     parser.add_argument("--blocks", type=int, default=2)
+    parser.add_argument("--deterministic", action="store_true")
     arguments = parser.parse_args()
     print(machine())
-    ours = {"Heddle, ATen's kernels": ["--runtime.kernels=off"], "Heddle": []}
+    attention = "flash" if arguments.deterministic else "cudnn"
+    order = [] if arguments.deterministic else ["--debug.deterministic=false"]
+    ours = {"Heddle, ATen's kernels": [*order, "--runtime.kernels=off"], "Heddle": order}
     for name in arguments.models.split(","):
         best = {}
         for _ in range(arguments.blocks):
             for label, flags in ours.items():
                 best.setdefault(label, []).append(train(arguments.heddle, name, flags))
             for mode in arguments.rivals.split(","):
-                best.setdefault(f"PyTorch {'eager' if mode == 'eager' else 'compile, ' + mode}", []).append(rival(name, mode))
+                best.setdefault(f"PyTorch {'eager' if mode == 'eager' else 'compile, ' + mode}", []).append(rival(name, attention, mode))
         print(f"\n| {name} | ms per step | peak GiB |\n|---|--:|--:|")
         for label, blocks in best.items():
             blocks = [block for block in blocks if block[0] is not None]
@@ -89,7 +98,8 @@ def main():
             time, memory = min(blocks)
             spread = max(block[0] for block in blocks) - time
             print(f"| {label} | {time:.2f} (blocks differ by {spread:.2f}) | {memory} |", flush=True)
-        print(f"| goal | {GOALS[name]} | |")
+        if name in GOALS and not arguments.deterministic:
+            print(f"| goal | {GOALS[name]} | |")
     return 0
 
 

@@ -1,7 +1,8 @@
-// What the graph costs: each figure for 36,000 nodes, and for ten times as many.
+// Measures operations on graphs of 36,000 nodes, and of ten times that size.
 //
-// `copy_text` is the reference of the same run: one copy of the module's text, which is as fast as anything that touches
-// it can be. tools/bench_report.py prints the rest as multiples of it, and against the goals.
+// `copy_text` is the reference of the same run: one copy of the module's text, a lower bound for
+// any operation that reads it. tools/bench_report.py prints the other times as multiples of it,
+// with the goals.
 #include <algorithm>
 #include <cstring>
 
@@ -92,7 +93,7 @@ void ComputeMemory(benchmark::State& state) {
   }
 }
 
-// The passes as a user runs them, with every check of the manager.
+// Runs the passes as a user does, with every check of the manager.
 void RunClean(benchmark::State& state) {
   Result<compile::Pipeline> pipeline =
       compile::ParsePipeline("dce, cse, canonicalize", compile::Passes());
@@ -105,7 +106,7 @@ void RunClean(benchmark::State& state) {
   }
 }
 
-// A pipeline on a graph that has a collective for each parameter, tensor-parallel ones among them.
+// Runs a pipeline on a graph with a collective for each parameter, including tensor-parallel ones.
 void RunLowered(benchmark::State& state, const char* text) {
   static const Module small = MakeLlamaGraph({.nodes = 36'000, .tp = 8, .lowered = true});
   static const Module large = MakeLlamaGraph({.nodes = 360'000, .tp = 8, .lowered = true});

@@ -1,19 +1,20 @@
-// The time of an import: a graph of many statements, layer after layer, in each kind of file, and
-// the same graph in Heddle's own text. 50 MB/s is enough: files have 1 to 10 MB.
+// Measures imports: a graph with many statements, layer after layer, in each kind of file, and the
+// same graph in Heddle's own text. The goal is 50 MB/s: files have 1 to 10 MB.
 #include <benchmark/benchmark.h>
 #include <fmt/core.h>
 
 #include "bench/consume.h"
 #include "heddle/core/base/check.h"
-#include "heddle/import/import.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/import/import.h"
 
 namespace heddle {
 namespace {
 
-// Gathers, products, norms and items in about the mixture that repros have; seven statements for each of `layers`.
+// Returns a repro with the usual mixture of gathers, products, norms and items: seven statements
+// per layer.
 std::string MakeRepro(int64_t layers) {
   std::string body;
   std::string args = "self, primals_1";
@@ -46,7 +47,8 @@ std::string MakeRepro(int64_t layers) {
       args, body, last, load);
 }
 
-// The same without gathers, which torch.export does not have. `metadata` is what torch.export writes beside every node.
+// The same without gathers, which torch.export lacks. `metadata` adds the metadata that
+// torch.export writes for every node.
 std::string MakeExported(int64_t layers, bool metadata) {
   std::string inputs = R"({"as_tensor": {"name": "x"}})";
   std::string tensors = R"("x": {"dtype": 7, "sizes": [{"as_int": 64}, {"as_int": 512}]})";
@@ -90,7 +92,7 @@ std::string MakeExported(int64_t layers, bool metadata) {
 }
 
 void ImportText(benchmark::State& state, std::string text) {
-  // As ReadFile does.
+  // ReadFile reserves this capacity, too.
   text.reserve(text.size() + 64);
   for (auto _ : state) {
     Result<Imported> imported = Import(text, "bench", {});
@@ -109,7 +111,7 @@ void ImportOwnJson(benchmark::State& state) {
   ImportText(state, MakeExported(state.range(0) / 3, false));
 }
 
-// The graph of the repro as `heddle import` writes it.
+// Reads the graph of the repro as `heddle import` writes it.
 void ReadOwnText(benchmark::State& state) {
   Result<Imported> imported = Import(MakeRepro(state.range(0) / 7), "bench", {});
   std::string text = Print(imported->module);

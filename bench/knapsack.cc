@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Of the whole: what the knapsack tells apart.
+// Resolution of the knapsack: steps of the whole.
 constexpr int64_t kSteps = 10'000;
 
 bool IsExpensive(const Graph& graph, NodeId node) {
@@ -29,7 +29,8 @@ bool KnapsackPolicy::IsThereAnyway(ValueId v) const {
          graph_[graph_[v].producer].phase != Phase::kForward;
 }
 
-// Collectives are never repeated; reductions that make much less of much are not, unless only what is expensive is banned.
+// Collectives are never recomputed. Neither are reductions with much smaller outputs than inputs,
+// unless only expensive ops are banned.
 std::vector<bool> KnapsackPolicy::Bans(bool only_expensive) const {
   std::vector<bool> banned(graph_.node_count());
   for (NodeId node : graph_.nodes()) {
@@ -106,7 +107,7 @@ Bytes KnapsackPolicy::Saved(const search::Marks& marks) const {
   return saved;
 }
 
-// Which of the items to save: the most time for `share` of `most` bytes.
+// Selects the items to save: the largest recompute time within `share` of `most` bytes.
 std::vector<bool> KnapsackPolicy::Pack(const std::vector<NodeId>& items, Bytes most,
                                        double share) const {
   auto room = static_cast<size_t>(std::floor(share * kSteps));

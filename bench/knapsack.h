@@ -1,8 +1,11 @@
-// What PyTorch's `activation_memory_budget` decides, on graphs of Heddle: the baseline of memory budgets.
+// The decisions of PyTorch's `activation_memory_budget` on graphs of Heddle, as a baseline for
+// budgets.
 //
-// As its partitioner does it. A cheapest cut saves the fewest bytes where ops that compute much, and reductions, are never repeated. That is a
-// budget of 1. For less, a knapsack by time chooses which of these ops to save, each by itself; the others may be repeated, and the cheapest
-// cut is found again. Budgets are shares of saved bytes: nobody looks at the peak.
+// It follows PyTorch's partitioner. A minimum cut saves the fewest bytes if expensive ops and
+// reductions are never recomputed; this is a budget of 1. For a smaller budget, a knapsack by time
+// chooses which of these ops to save, each independently of the others. The others may be
+// recomputed, and the minimum cut is computed again. Budgets are shares of the saved bytes, not of
+// the peak.
 #pragma once
 
 #include <span>
@@ -14,14 +17,14 @@ namespace heddle {
 
 class KnapsackPolicy {
  public:
-  // `again` has, by node, what it takes to run it a second time. All outlive this.
+  // `again` contains the time of recomputing each node. All arguments must outlive this object.
   KnapsackPolicy(const Graph& graph, const Weights& weights, std::span<const Nanos> again);
 
-  // `share` from 0 to 1.
+  // `share` is from 0 to 1.
   search::Marks Decide(double share) const;
 
  private:
-  // The cheapest cut where `banned` nodes are not repeated.
+  // Returns the minimum cut if `banned` nodes are not recomputed.
   search::Marks CutWith(const std::vector<bool>& banned) const;
   Bytes Saved(const search::Marks& marks) const;
   bool IsThereAnyway(ValueId v) const;

@@ -9,14 +9,14 @@
 namespace heddle {
 namespace {
 
-// How a tensor lies along one axis.
+// Placements of a tensor along one axis.
 enum Layout : int { kWhole, kRows, kColumns, kPending };
 
-// One way to split an op along one axis: how its first operand, its second and its result lie.
+// One way to split an op along one axis: the placements of its operands and its result.
 struct Split {
   Layout first, second, result;
 };
-// A matmul by its rows, its columns, its inner dimension, or not at all.
+// A matmul split by rows, by columns, by its inner dimension, or not at all.
 constexpr Split kMatmul[] = {{kWhole, kWhole, kWhole},
                              {kRows, kWhole, kRows},
                              {kWhole, kColumns, kColumns},
@@ -78,7 +78,7 @@ class Maker {
     return 1 + options_.noise * r;
   }
 
-  // The split along an axis in a choice.
+  // Returns the split along an axis in a choice.
   const Split& SplitOf(int v, size_t choice, size_t axis) const {
     for (size_t a = 0; a < axis; ++a) choice /= counts_[v];
     return splits_[v][choice % counts_[v]];
@@ -126,7 +126,7 @@ class Maker {
     problem_.budgets.push_back(std::move(budget));
   }
 
-  // The time to get from one layout to another, in passes over the tensor's part.
+  // Returns the time to convert between two placements, in passes over the tensor's shard.
   static double Passes(Layout from, Layout to) {
     if (from == to) return 0;
     if (to == kPending) return HUGE_VAL;
@@ -155,7 +155,8 @@ class Maker {
     problem_.edges.push_back({IdOf(u), IdOf(v), id});
   }
 
-  // For every matmul, in reverse: the gradient of its input, and that of its weight, which lies as the weight does.
+  // Adds, for every matmul in reverse order, the gradients of its input and of its weight. The
+  // weight's gradient has the placement of the weight.
   void AddBackward(int gradient) {
     for (size_t i = inputs_.size(); i-- > 0;) {
       int dw = Add(fmt::format("grad.{}.weight", i), kMatmul, 4, 300, 1);
@@ -179,7 +180,7 @@ class Maker {
   std::vector<const Split*> splits_;
   std::vector<size_t> counts_;
   std::vector<double> bytes_;
-  // Of each matmul: its input, its parameter and its result.
+  // Input, parameter and result of each matmul.
   std::vector<int> inputs_;
   std::vector<int> parameters_;
   std::vector<int> activations_;

@@ -1,4 +1,5 @@
-// Problems like those of placing a training step on a mesh: layers of ops, forward and back, with a parameter for every matmul.
+// Problems like those of placing a training step on a mesh: layers of ops, forward and backward,
+// with a parameter for every matmul.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +10,12 @@ namespace heddle {
 
 struct LayeredOptions {
   int layers = 32;
-  // Sizes of the mesh axes: choices are 4 to the power of their number.
+  // Sizes of the mesh axes. The number of choices is 4 to the power of the number of axes.
   std::vector<int> mesh = {32, 8};
-  // The share of a cost that is random.
+  // Random share of each cost.
   double noise = 0;
-  // Budgets for what parameters take, and for what parameters and results of matmuls take together: from 0, the least that is
-  // possible, to 1, everything whole on every rank. None if negative.
+  // Budgets for the bytes of parameters, and of parameters and results of matmuls: from 0, the
+  // minimum, to 1, everything replicated. Negative: no budget.
   double parameter_share = -1;
   double memory_share = -1;
   uint32_t seed = 1;

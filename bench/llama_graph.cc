@@ -40,7 +40,7 @@ class Builder {
 
  private:
   struct Layer {
-    // wq, wk, wv, wo, w1, w2, w3, attention_norm, ffn_norm
+    // wq, wk, wv, wo, w1, w2, w3, attention_norm, ffn_norm.
     std::vector<ValueId> params;
     int64_t first_index = 0;
   };
@@ -168,7 +168,7 @@ class Builder {
     return ForUnit(op::comm_all_gather, casts, Why::kUnshard, 1);
   }
 
-  // The collectives of a unit: one for all tensors, or one for each.
+  // Adds the collectives of a unit: one for all tensors, or one per tensor.
   std::vector<ValueId> ForUnit(OpId op, const std::vector<ValueId>& tensors, Why why,
                                uint8_t stream) {
     std::string unit(graph().scope_name(scope_));
@@ -274,7 +274,7 @@ class Builder {
     std::vector<ValueId> grads(9);
     int64_t heads = o_.heads / o_.tp;
     int64_t size = o_.dim / o_.heads;
-    // d(x @ W^T): with respect to W, the transposed product; with respect to x, the product with W.
+    // d(x @ W^T): the transposed product for W, and the product with W for x.
     auto linear = [&](ValueId dy, ValueId x, size_t weight) {
       grads[weight] = Mm(T(dy), x);
       return Mm(dy, w[weight]);

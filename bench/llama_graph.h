@@ -1,5 +1,6 @@
-// Graphs of any size in the shape of a Llama training step on one rank: bucketed parameter gathers, tensor-parallel
-// collectives, forward, loss, backward and gradient reductions. Made without libtorch, for benchmarks and tests.
+// Graphs of any size in the shape of a Llama training step on one rank: bucketed parameter gathers,
+// tensor-parallel collectives, forward, loss, backward and gradient reductions. Independent of
+// libtorch; for benchmarks and tests.
 #pragma once
 
 #include "heddle/core/ir/graph.h"
@@ -7,20 +8,22 @@
 namespace heddle {
 
 struct LlamaGraphOptions {
-  // Layers are added until the graph has at least so many nodes.
+  // Adds layers until the graph has at least this number of nodes.
   size_t nodes = 36'000;
   int64_t dim = 4096;
   int64_t heads = 32;
   int64_t ffn = 14336;
   int64_t vocab = 128256;
   int64_t tokens = 8192;
-  // Ranks that share each layer, with sequence parallelism; 1 for none.
+  // Tensor-parallel degree, with sequence parallelism; 1: none.
   int64_t tp = 1;
-  // As lowering leaves it, before any pass: a collective for each parameter, and backward reads what forward gathered.
+  // The graph after lowering and before any pass: one collective per parameter, and backward uses
+  // the weights that forward gathered.
   bool lowered = false;
 };
 
-// On a mesh [dp=8, tp]. Without tensor parallelism about 173 nodes and 3 collectives a layer.
+// Makes a graph on a mesh [dp=8, tp]. Without tensor parallelism, a layer has about 173 nodes and 3
+// collectives.
 Module MakeLlamaGraph(const LlamaGraphOptions& options);
 
 }  // namespace heddle

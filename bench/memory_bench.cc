@@ -1,4 +1,4 @@
-// What deciding about memory costs: cheapest cuts and splits, and budgets with all that is tried for them.
+// Measures memory decisions: minimum cuts and splits, and budgets with all candidates.
 #include <benchmark/benchmark.h>
 
 #include "bench/consume.h"
@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-// As lowering leaves it: 32 layers, and 80.
+// The graph after lowering, with 32 or 80 layers.
 const Module& Lowered(int64_t nodes) {
   static const Module small =
       MakeLlamaGraph({.nodes = 5'500, .tokens = 8192, .tp = 8, .lowered = true});

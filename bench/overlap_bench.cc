@@ -1,4 +1,4 @@
-// What scheduling a step costs: `heddle overlap` of steps in the shape of Llama's, by effort, and with everything else switched on.
+// Measures `heddle overlap` of Llama-like steps, by effort, and with all options turned on.
 #include <benchmark/benchmark.h>
 
 #include "bench/consume.h"

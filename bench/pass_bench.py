@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long PyTorch's own passes over collectives take on its graph of Llama 3, and Heddle's pipeline on the same model:
-pass_bench.py HEDDLE OUT.json [LAYERS]
+"""Measures PyTorch's own passes over collectives on its graph of Llama 3, and Heddle's pipeline
+on the same model: pass_bench.py HEDDLE OUT.json [LAYERS]
 
-make_fx traces the step of one of eight FSDP ranks with fake tensors and a fake process group: every parameter gathered in forward, every
-gradient scattered in backward. Inductor's bucketing and its overlap scheduling then run on that graph, and `fsdp` on Heddle's.
-"""
+make_fx traces the step of one of eight FSDP ranks with fake tensors and a fake process group:
+forward gathers every parameter, and backward scatters every gradient. Inductor's bucketing and
+its overlap scheduling run on that graph, and `fsdp` on Heddle's."""
 import json
 import logging
 import subprocess
@@ -48,8 +48,9 @@ def seconds(work):
 
 
 def run_inductor(layers):
-    """CPU seconds of bucketing and of scheduling with bucketing, and the nodes of the graph."""
-    # It asks the GPU how fast it is; there need not be one. Those of an H100.
+    """Returns CPU seconds of bucketing and of scheduling with bucketing, and the number of
+    nodes."""
+    # The pass asks for the speed of the GPU, but none is needed. These are the numbers of an H100.
     _runtime_estimation.get_gpu_dram_gbps = lambda: 3350
     _runtime_estimation.get_device_tflops = lambda dtype: 989
     graph, mode = trace(layers)

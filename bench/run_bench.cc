@@ -1,9 +1,11 @@
-// What running costs: a program on top of its kernels, a training step on one rank and on eight, and a bucket between processes on
-// top of the call that moves it. Prints one JSON object; bench/run_bench.py compares it with PyTorch.
+// Measures the runtime: the overhead of a program over its kernels, a training step on one rank and
+// on eight, and a bucket between processes over its collective call. Prints one JSON object;
+// bench/run_bench.py compares it with PyTorch.
 //
 //   heddle-run-bench dispatch | step PRECISION SEQ_LEN RANKS STEPS | gather
 //
-// Times that are compared are measured in turns, and the least of many counts: whatever else the machine does only adds.
+// Times that are compared are measured alternately, and the minimum of many counts: other load on
+// the machine only adds time.
 #include <chrono>
 #include <iostream>
 #include <limits>
@@ -24,7 +26,7 @@
 #include "heddle/run/models/model.h"
 #include "heddle/run/runtime/process/group.h"
 #include "heddle/run/runtime/process/process_transport.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/train/exact.h"
 #include "heddle/run/train/session.h"
 
@@ -42,7 +44,7 @@ struct Least {
   void Add(double next) { seconds = std::min(seconds, next); }
 };
 
-// Three tiny ops again and again: two that compute, and a view.
+// Repeats three tiny ops: two kernels and a view.
 constexpr int64_t kRounds = 2000;
 
 Module TinyOps() {
@@ -58,12 +60,12 @@ Module TinyOps() {
 
 int BenchDispatch() {
   Module module = TinyOps();
-  run::World world = *run::World::Compile(module, module.graphs[0]);
+  run::RankProgram compiled = *run::RankProgram::Compile(module, module.graphs[0]);
   std::vector<at::Tensor> inputs = {at::ones({8, 8}), at::ones({8, 8})};
   Least program;
   Least kernels;
   for (int turn = 0; turn < 200; ++turn) {
-    program.Add(Seconds([&] { (void)*world.RunAlone(inputs); }));
+    program.Add(Seconds([&] { (void)*compiled.RunAlone(inputs); }));
     kernels.Add(Seconds([&] {
       at::AutoDispatchBelowADInplaceOrView below_autograd;
       at::Tensor x = inputs[0];
@@ -76,7 +78,7 @@ int BenchDispatch() {
   return 0;
 }
 
-// Llama 3's debug model with one sequence on each rank.
+// Llama 3's debug model with one sequence per rank.
 class StepBench {
  public:
   StepBench(DType compute, int64_t seq_len, int64_t ranks)
@@ -131,8 +133,8 @@ int RunGatherRank(const run::PeerAddress& address) {
   std::unique_ptr<run::Peers> peers = *run::Peers::Meet(address, std::chrono::milliseconds(60000));
   run::Communicators communicators(module.mesh, graph);
   auto transport = *run::ProcessTransport::Connect(*peers, module.mesh, communicators, c10::kCPU);
-  run::World world =
-      *run::World::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
+  run::RankProgram compiled =
+      *run::RankProgram::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
   auto store = c10::make_intrusive<c10d::PrefixStore>("bare", peers->store());
   run::GroupPtr bare =
       run::MakeGlooGroup(store, address.rank, address.world_size, peers->timeout());
@@ -147,7 +149,7 @@ int RunGatherRank(const run::PeerAddress& address) {
   Least alone;
   at::Tensor send = at::ones({elements}, at::kBFloat16);
   for (int turn = 0; turn < 40; ++turn) {
-    with_bucket.Add(Seconds([&] { (void)*world.RunAlone(inputs); }));
+    with_bucket.Add(Seconds([&] { (void)*compiled.RunAlone(inputs); }));
     alone.Add(Seconds([&] {
       at::Tensor received = at::empty({elements * address.world_size}, send.options());
       bare->_allgather_base(received, send)->wait();

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What running costs, against PyTorch: run_bench.py HEDDLE_RUN_BENCH OUT.json
+"""Compares the runtime with PyTorch: run_bench.py HEDDLE_RUN_BENCH OUT.json
 
-PyTorch trains the same step of Llama 3's debug model from Python: forward, backward, clipping and fused AdamW, one thread, with the
-same kernels: oneDNN is off in both, as exact training has it. Both run in turns, and the least time of each counts.
-"""
+PyTorch trains the same step of Llama 3's debug model from Python: forward, backward, clipping
+and fused AdamW, in one thread, with the same kernels (oneDNN is off in both, as in exact
+training). Both run alternately, and the minimum time of each counts."""
 import json
 import os
 import subprocess
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "test", "oracle"))
 import fsdp2  # noqa: E402
 
-# Precision, tokens of the one sequence of each rank, steps in a turn.
+# Precision, tokens of each rank's sequence, steps per turn.
 STEPS = [("f32", 64, 20), ("f32", 512, 6)]
 TURNS = 3
 
@@ -29,7 +29,7 @@ def run(program, *args):
 
 
 class Eager:
-    """The step as a user writes it. For bf16, weights are cast in the step, as FSDP2 does."""
+    """The step as a user writes it. For bf16, the step casts weights, as FSDP2 does."""
 
     def __init__(self, precision, seq_len):
         self.job = fsdp2.Job("bench", seq_len=seq_len, sizes=fsdp2.DEBUG, precision=precision)

@@ -1,4 +1,5 @@
-// What a simulation costs: pricing a graph, replaying a whole order, and replaying it after a local change.
+// Measures the simulation: pricing a graph, replaying a whole order, and replaying it after a local
+// change.
 #include <random>
 
 #include <benchmark/benchmark.h>
@@ -50,7 +51,7 @@ void ReplayOrder(benchmark::State& state, const price::SimOptions& options) {
 void ReplayWhole(benchmark::State& state) { ReplayOrder(state, {}); }
 void ReplaySlowed(benchmark::State& state) { ReplayOrder(state, kOptions); }
 
-// Sixteen nodes in another order, and back, at places all over the graph.
+// Reorders sixteen nodes and restores their order, at positions all over the graph.
 void ReplayChange(benchmark::State& state) {
   const Step& step = StepOf(state.range(0));
   const Graph& graph = step.module.graphs[0];

@@ -1,4 +1,5 @@
-// What the solver costs: problems like those of placing a training step on a mesh, proved to the end, and cheapest cuts.
+// Measures the solver: problems like placing a training step on a mesh, solved to proven
+// optimality, and minimum cuts.
 #include <random>
 
 #include <benchmark/benchmark.h>
@@ -29,14 +30,15 @@ void SolveFree(benchmark::State& state) { SolveLayered(state, {.noise = 0.05}); 
 void SolveThreeAxes(benchmark::State& state) {
   SolveLayered(state, {.layers = 16, .mesh = {2, 4, 8}, .noise = 0.05});
 }
-// The share of what all parameters take when every rank has all of them.
+// The argument is the budget, as a share of the bytes of fully replicated parameters.
 void SolveBudget(benchmark::State& state) {
   SolveLayered(state,
                {.noise = 0.05, .parameter_share = static_cast<double>(state.range(0)) / 100});
 }
 
-// What to keep of a forward pass: each op is two nodes with the size of its result between them. What cannot be computed again hangs on
-// the source, what backward reads on the sink.
+// What to keep of a forward pass: each op is two nodes, connected by an edge with the size of its
+// result. Ops that cannot be recomputed are connected to the source, operands of backward to the
+// sink.
 void CutForward(benchmark::State& state) {
   std::mt19937 random(1);
   auto ops = static_cast<size_t>(state.range(0));

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""How long captures and plans take, and how long PyTorch's make_fx takes to trace: step_bench.py HEDDLE OUT.json
+"""Measures captures and plans, and the traces of PyTorch's make_fx: step_bench.py HEDDLE
+OUT.json
 
-Each capture and each plan is a process of its own, so that its peak memory can be read: wall seconds of the whole process, and
-the seconds of the work alone. make_fx traces forward, loss and backward of the same Llama 3 with fake tensors, in this process.
-"""
+Each capture and each plan runs in its own process, so that its peak memory can be read. Reports
+the wall seconds of the process, and the seconds of the work. make_fx traces forward, loss and
+backward of the same Llama 3 with fake tensors, in this process."""
 import json
 import os
 import re
@@ -13,22 +14,25 @@ import sys
 import tempfile
 import time
 
-# model, flavor, sequence length, goals in seconds and MiB
+# Model, flavor, sequence length, goals in seconds and MiB.
 CAPTURES = [("llama3", "8B", 8192, 0.4, 600), ("llama3", "405B", 8192, 2.0, 600), ("deepseek_v3", "671B", 4096, 2.5, 600)]
-# The same for the passes after lowering alone, in seconds: the pipeline fsdp with all checks of the manager and what `plan` measures.
+# The passes after lowering, with goals in seconds: the pipeline fsdp with all checks of the
+# manager, and the analyses of `plan`.
 PIPELINES = [("llama3", "8B", 8192, 8, 8, 0.06), ("llama3", "405B", 8192, 64, 8, 0.3)]
-# model, flavor, sequence length, shard and tensor degree, goals
+# Model, flavor, sequence length, shard and tensor degree, goals.
 PLANS = [("llama3", "8B", 8192, 8, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 8, 0.5, 300),
          ("llama3", "405B", 8192, 64, 8, 2.5, 1000), ("deepseek_v3", "16B", 4096, 64, 1, 2.5, 1000)]
-# model, flavor, sequence length, mesh of plans that are found; goals. What simulates them comes on top and is not counted.
+# Model, flavor, sequence length and mesh of automatic plans; goals. The time excludes the
+# simulation of candidates.
 FOUND = [("llama3", "8B", 8192, "dp=32,tp=8", 0.6, 500), ("llama3", "405B", 8192, "dp=64,tp=8", 1.5, 1000),
          ("llama3", "1B", 8192, "r=2,dp=4,tp=8", 2.0, 1000)]
-# model, flavor, sequence length, devices; goals.
+# Model, flavor, sequence length, devices; goals.
 SEARCHES = [("llama3", "8B", 8192, 64, 10.0, 2000)]
 
 
 def run_heddle(command, number):
-    """Median wall seconds and seconds of the work, and the most memory in MiB, of five runs. `number` reads the seconds."""
+    """Returns the median wall seconds and work seconds, and the peak memory in MiB, of five
+    runs. `number` reads the seconds."""
     walls, works, peak = [], [], 0
     for _ in range(5):
         begin = time.perf_counter()
@@ -53,7 +57,7 @@ def run_plan(heddle, args):
 
 
 def run_found(heddle, args):
-    """The work is what leads to the graph: capture, pricing, solving, lowering."""
+    """The work is everything up to the graph: capture, pricing, solving, lowering."""
     parts = ("capture", "pricing", "solving", "parallelize")
     return run_heddle([heddle, "plan", "--json", "--parallelism.auto"] + args,
                       lambda text: sum(json.loads(text)["seconds"][part] for part in parts))

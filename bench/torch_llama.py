@@ -1,4 +1,4 @@
-"""Llama 3's debug model in PyTorch, for benches that trace it."""
+"""Llama 3's debug model in PyTorch, for benchmarks that trace it."""
 import torch
 import torch.nn.functional as F
 
@@ -6,7 +6,7 @@ DIM, HEADS, FFN, VOCAB, POSITIONS = 256, 16, 768, 2048, 2048
 
 
 def shapes(layers):
-    """Of the parameters, in the order in which `loss` takes them."""
+    """Returns the shapes of the parameters, in the order of `loss`."""
     block = [(DIM, DIM)] * 4 + [(FFN, DIM), (DIM, FFN), (FFN, DIM), (DIM,), (DIM,)]
     return [(VOCAB, DIM)] + block * layers + [(DIM,), (VOCAB, DIM)]
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What data, logs and checkpoints cost a run of the debug model: train_bench.py HEDDLE OUT.json [--rounds=5] [--steps=10]
+"""Measures the cost of data, logs and checkpoints in a run of the debug model: train_bench.py
+HEDDLE OUT.json [--rounds=5] [--steps=10]
 
-Runs of ten steps on four ranks, turn by turn: bare, with every log there is, and with an asynchronous checkpoint of every step. What data
-take is what the run itself says.
-"""
+Alternates runs of ten steps on four ranks: bare, with all logs, and with an asynchronous
+checkpoint per step. The run reports the time of its data."""
 import argparse
 import json
 import pathlib
@@ -15,7 +15,7 @@ import time
 
 JOB = ["--model=llama3", "--flavor=debugmodel", "--precision=f32", "--parallelism.data_parallel_shard_degree=4", "--training.seq_len=64",
        "--training.local_batch_size=1"]
-# Of a bare run's time, at most.
+# Maximum share of a bare run's time.
 GOALS = {"data": 0.01, "logs": 0.01, "checkpoints": 0.10}
 
 

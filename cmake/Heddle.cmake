@@ -1,14 +1,15 @@
-# One target per folder: heddle_target(core/base DEPENDS ...) makes heddle_core_base, with the alias heddle::core_base, from the folder's
-# .cc files. Files ending in _test.cc go to the folder's test. TORCH marks the folders that may see libtorch.
+# One target per folder: heddle_target(core/base DEPENDS ...) compiles the folder's .cc files to
+# heddle_core_base, with the alias heddle::core_base. Files ending in _test.cc belong to the
+# folder's test. TORCH marks the folders that may use libtorch.
 
 add_library(heddle_options INTERFACE)
 target_compile_options(heddle_options INTERFACE -Wall -Wextra -Werror)
-# Products and sums stay apart, so that arithmetic rounds alike on every machine.
+# Forbids fused multiply-add, so that arithmetic rounds the same way on every machine.
 target_compile_options(heddle_options INTERFACE -ffp-contract=off)
 # Objects name source files relative to the checkout, so that ccache serves every checkout.
 target_compile_options(heddle_options INTERFACE $<BUILD_INTERFACE:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-  # g++ 12 warns of overlapping copies inside std::string that cannot happen (GCC bug 105651).
+  # g++ 12 warns about overlapping copies inside std::string that cannot happen (GCC bug 105651).
   target_compile_options(heddle_options INTERFACE -Wno-restrict)
 elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # g++ 13 takes the growth of a vector of two-byte structs for a write past its end.
@@ -32,19 +33,21 @@ if(HEDDLE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${HEDDLE_CCACHE})
 endif()
 
-# Headers take longer to read than what includes them, so files of a folder are compiled several at a time. Without, every file stands
-# alone: a change compiles less, and what a file forgets to include is found.
+# Headers take longer to parse than the files that include them, so several files of a folder are
+# compiled together. Without this option, a change recompiles less, and missing includes are found.
 option(HEDDLE_UNITY "Compile the files of a folder several at a time" ON)
 set(CMAKE_UNITY_BUILD ${HEDDLE_UNITY})
 if(HEDDLE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # g++ takes a file that another includes for a header, where types of unnamed namespaces would be a mistake.
+  # g++ takes a file that another file includes for a header, and warns about types of unnamed
+  # namespaces.
   target_compile_options(heddle_options INTERFACE -Wno-subobject-linkage)
 endif()
 
-# Folders are small: most are compiled at once.
+# Most folders fit into one batch.
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 
-# What nearly every file of a kind includes is compiled once: heddle_headers(NAME LINKS targets HEADERS <header>...).
+# Precompiles the headers that nearly all files of a kind include: heddle_headers(NAME LINKS targets
+# HEADERS <header>...).
 function(heddle_headers name)
   cmake_parse_arguments(ARG "" "" "LINKS;HEADERS" ${ARGN})
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/${name}.cc CONTENT "")
@@ -68,7 +71,8 @@ if(HEDDLE_TESTS)
   if(HEDDLE_TORCH)
     heddle_headers(heddle_torch_test_headers LINKS fmt::fmt heddle_torch heddle_test_options HEADERS ${torch_headers} <gtest/gtest.h>)
   endif()
-  # Precompiled headers serve files that are compiled alike, and CMake compiles those of programs with -fPIE.
+  # Precompiled headers work only with the flags they were compiled with, and CMake adds -fPIE to
+  # programs.
   foreach(name heddle_test_headers heddle_torch_test_headers)
     if(TARGET ${name})
       set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -92,7 +96,7 @@ function(heddle_target name)
   endif()
   if(ARG_TORCH)
     target_precompile_headers(heddle_${target} REUSE_FROM heddle_torch_headers)
-  # Fuzzers learn from what reads their texts. Elsewhere, counting every branch would cost more than it tells.
+  # Fuzzers need coverage of the parsers. Elsewhere, counting branches costs more than it helps.
   elseif(HEDDLE_FUZZ AND name MATCHES "^(core/(base|ir|ir/.*|ops)|compile/plan|import|import/read)$")
     target_compile_options(heddle_${target} PRIVATE -fsanitize=fuzzer-no-link)
   else()
@@ -109,7 +113,8 @@ function(heddle_target name)
   endif()
 endfunction()
 
-# heddle_test(NAME PROGRAM SOURCES files LINKS targets) makes a test of Google's from files. TORCH marks those that may see libtorch.
+# heddle_test(NAME PROGRAM SOURCES files LINKS targets) makes a GoogleTest program. TORCH marks
+# tests that may use libtorch.
 function(heddle_test name program)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${program} ${ARG_SOURCES})
@@ -123,7 +128,8 @@ function(heddle_test name program)
   add_test(NAME ${name} COMMAND ${program})
 endfunction()
 
-# heddle_embed(FILE TEXTS...) writes a table {"name", text}, ... of text files, without their endings, to be included as FILE.
+# heddle_embed(FILE TEXTS...) writes a table {"name", text}, ... of text files, named without their
+# extensions, to include as FILE.
 function(heddle_embed output)
   set(table "")
   foreach(file ${ARGN})

@@ -1,5 +1,6 @@
-# `cmake --install build --prefix P` puts the program, the libraries and the headers there; another project then says
-# find_package(heddle) and links heddle::core_ir, heddle::compile_passes and so on.
+# `cmake --install build --prefix P` installs the program, the libraries and the headers. Another
+# project then uses find_package(heddle) and links heddle::core_ir, heddle::compile_passes and so
+# on.
 include(CMakePackageConfigHelpers)
 
 get_property(libraries GLOBAL PROPERTY HEDDLE_LIBRARIES)
@@ -17,7 +18,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/generated/heddleConfigVer
 install(FILES ${PROJECT_BINARY_DIR}/generated/heddleConfig.cmake ${PROJECT_BINARY_DIR}/generated/heddleConfigVersion.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/heddle)
 
-# The man page and the completions are printed by the program, from its own table of flags.
+# The program prints the man page and the completions from its table of flags.
 set(shells ${PROJECT_BINARY_DIR}/generated/shells)
 install(CODE "
   file(MAKE_DIRECTORY \"${shells}\")

@@ -1,6 +1,6 @@
 # heddle_torch: the libtorch inside a Python installation, as a target to link.
 #
-# HEDDLE_TORCH_PYTHON names the interpreter: the one of .venv, or any that has torch >= 2.11.
+# HEDDLE_TORCH_PYTHON names the interpreter: the one in .venv, or any other with torch >= 2.11.
 set(HEDDLE_TORCH_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python3 CACHE STRING "The Python whose torch is used")
 
 execute_process(
@@ -20,11 +20,12 @@ endif()
 message(STATUS "torch ${HEDDLE_TORCH_VERSION} of ${HEDDLE_TORCH_PYTHON}")
 
 add_library(heddle_torch INTERFACE)
-# Headers inside the source tree (.venv) may not be exported: heddleConfig.cmake names them again for who links heddle.
+# An installed target must not refer to headers in the source tree (.venv), so heddleConfig.cmake
+# names them again.
 set(HEDDLE_TORCH_INCLUDES ${torch_root}/include ${torch_root}/include/torch/csrc/api/include)
 target_include_directories(heddle_torch SYSTEM INTERFACE "$<BUILD_INTERFACE:${HEDDLE_TORCH_INCLUDES}>")
 target_compile_definitions(heddle_torch INTERFACE AT_PER_OPERATOR_HEADERS)
-# libtorch carries headers of an fmt of its own, without the library. Ours must come first.
+# libtorch includes headers of its own fmt without the library. Ours must come first.
 get_target_property(fmt_include fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
 list(GET fmt_include 0 fmt_include)
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/system_fmt)
@@ -34,12 +35,12 @@ foreach(name torch torch_cpu c10)
   find_library(heddle_lib_${name} ${name} PATHS ${torch_root}/lib NO_DEFAULT_PATH REQUIRED NO_CACHE)
   target_link_libraries(heddle_torch INTERFACE ${heddle_lib_${name}})
 endforeach()
-# A build of libtorch with CUDA registers its kernels when this library is loaded, and nothing else refers to it.
+# A libtorch with CUDA registers its kernels when this library is loaded. No symbol refers to it.
 find_library(heddle_lib_torch_cuda torch_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH NO_CACHE)
 if(heddle_lib_torch_cuda)
   find_library(heddle_lib_c10_cuda c10_cuda PATHS ${torch_root}/lib NO_DEFAULT_PATH REQUIRED NO_CACHE)
   target_link_libraries(heddle_torch INTERFACE -Wl,--no-as-needed ${heddle_lib_torch_cuda} ${heddle_lib_c10_cuda} -Wl,--as-needed)
-  # Headers for ranks that are processes on GPUs: of the packages that libtorch came with, or of the system.
+  # Headers for ranks that are processes on GPUs, from libtorch's packages or the system.
   file(GLOB nvidia_includes ${torch_root}/../nvidia/*/include)
   find_path(HEDDLE_NCCL_INCLUDE nccl.h HINTS ${nvidia_includes} NO_CACHE)
   # libtorch's packages have cuda_runtime_api.h, but not crt/host_defines.h, which it includes.

@@ -22,7 +22,7 @@
 namespace heddle {
 namespace {
 
-// A rejected text: every diagnostic has a message, and a position in the text if it has a position.
+// Checks a rejected text: every diagnostic has a message, and its position is in the text.
 Exercised Rejected(const std::string& text, const Diagnostics& diagnostics) {
   if (diagnostics.empty()) return {false, "rejected without a message: " + text};
   auto lines = static_cast<size_t>(std::ranges::count(text, '\n')) + 1;
@@ -46,7 +46,7 @@ void AskForFacts(Module& module, Graph& graph) {
   }
 }
 
-// Splits everything over the first axis of a mesh. What comes of it may be refused, in words.
+// Partitions the module over the first axis of a mesh. Diagnostics are allowed, crashes are not.
 void Spread(Module module) {
   if (module.mesh.empty()) module.mesh = Mesh({{"a", 2}, {"b", 3}});
   std::string axis = module.mesh.axes()[0].name;
@@ -70,7 +70,7 @@ void Spread(Module module) {
   if (!report.ok()) (void)Format(report.diagnostics());
 }
 
-// An accepted plan prints, and the printed plan reads back as the same.
+// Checks that an accepted plan prints, and that the printed plan reads back as the same.
 Exercised ExercisePlan(const std::string& text) {
   Result<compile::Plan> plan = compile::ParsePlan(text, "input");
   if (!plan.ok()) return Rejected(text, plan.diagnostics());
@@ -82,7 +82,7 @@ Exercised ExercisePlan(const std::string& text) {
   return {true, ""};
 }
 
-// Files of costs. An accepted file can price a step.
+// Checks files of costs: an accepted file must be able to price a step.
 Exercised ExerciseCosts(const std::string& text) {
   Result<price::Cluster> cluster = price::ParseCluster(text, "input");
   Result<price::MeasuredCosts> costs = price::ParseCosts(text, "input");
@@ -113,7 +113,7 @@ Exercised ExerciseCosts(const std::string& text) {
   return {true, ""};
 }
 
-// A violated property of the simulation, or nothing.
+// Simulates the module. Returns a violated property, or an empty string.
 std::string SimulateAll(const Module& module) {
   static const price::CostModel model = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
   std::vector<price::Simulation> all;
@@ -137,7 +137,8 @@ std::string SimulateAll(const Module& module) {
   return "";
 }
 
-// An accepted problem has an answer with the stated cost, or a conflict that explains why not.
+// Checks that an accepted problem has an answer with the stated cost, or a conflict that explains
+// why not.
 Exercised ExerciseProblem(const std::string& text) {
   Result<search::ProblemFile> file = search::ParseProblem(text, "input");
   if (!file.ok()) return Rejected(text, file.diagnostics());
@@ -153,7 +154,7 @@ Exercised ExerciseProblem(const std::string& text) {
   return {true, ""};
 }
 
-// A module that reads back from its printed text as the same module.
+// Checks that a module reads back from its printed text as the same module.
 std::string RoundTrip(const Module& module) {
   std::string printed = Print(module);
   Result<Module> again = ParseModule(printed, "printed", Ops());

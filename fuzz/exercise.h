@@ -1,4 +1,4 @@
-// Does to a text everything that Heddle does to texts. The fuzzer and the damage tests share it.
+// Runs everything on a text that Heddle does with texts. The fuzzer and the damage tests share it.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@ namespace heddle {
 
 struct Exercised {
   bool accepted = false;
-  // The property that does not hold, with the text or the values that show it. Empty: all hold.
+  // The violated property, with the text or the values that show it; empty if all hold.
   std::string problem;
 };
 

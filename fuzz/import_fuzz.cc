@@ -2,15 +2,15 @@
 #include <string>
 
 #include "heddle/core/base/check.h"
-#include "heddle/import/import.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/import/import.h"
 
-// Whatever is accepted prints as a graph that reads back the same.
+// Every accepted input prints as a graph that reads back the same.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
-  // As ReadFile does: JSON is read where it lies.
+  // The JSON parser needs spare capacity after the text; ReadFile reserves it, too.
   bytes.reserve(size + 64);
   heddle::Result<heddle::Imported> imported = heddle::Import(bytes, "fuzz", {});
   if (!imported.ok()) return 0;

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Prints build/bench.json as a table: milliseconds, multiples of the reference in the same run, and the goals.
+"""Prints build/bench.json as a table: milliseconds, multiples of the reference in the same run,
+and goals.
 
-Goals are for one core of a current server in a release build. They are shown, never enforced: times belong to machines.
-"""
+Goals are for one core of a current server in a release build. They are shown, not enforced,
+because times depend on the machine."""
 import json
 import sys
 
-# Milliseconds for 36,000 nodes; ten times the nodes may take twelve times as long.
+# Goals in milliseconds for 36,000 nodes. Ten times the nodes may take twelve times as long.
 GOALS = {"parse": 60, "print": 30, "verify": 15, "hash": 5, "uses": 1, "dce_cse_canonicalize": 40, "liveness_memory": 20,
          "replay": 10.8, "pipeline_fsdp": 300}
-# Milliseconds for a proved answer.
+# Goals in milliseconds for a proven answer.
 SOLVE_GOALS = {"solve/32_layers_32x8": 50, "solve/16_layers_2x4x8": 200, "solve/32_layers_32x8_budget": 2000,
                "solve/cut_of_ops": 100}
-# Milliseconds for a printed graph of 10,000 statements, and megabytes a second of any file.
+# Goals: milliseconds for a printed graph of 10,000 statements, and megabytes per second for any
+# file.
 IMPORT_GOALS = {"import_repro/10000": 80}
 IMPORT_RATE_GOAL = 200
 

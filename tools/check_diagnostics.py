@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Fails for a kind of diagnostic or remark that no test shows, or that no code reports.
 
-A golden file shows a kind by its name in brackets. Of diagnostics a unit test may do that, too; remarks are results, and goldens
-hold those.
-"""
+A golden shows a kind by its name in brackets. For a diagnostic, a unit test is enough; remarks
+are results, so a golden must show them."""
 import pathlib
 import re
 import sys
@@ -16,7 +15,7 @@ def read(paths):
 
 
 def check(path, macro, enum, shown, code):
-    """What is wrong with the kinds that `path` lists, and how many there are."""
+    """Returns the problems of the kinds that `path` lists, and the number of kinds."""
     listed = re.findall(macro + r'\((\w+), "([\w-]+)"', (ROOT / path).read_text())
     problems = []
     for ident, name in listed:

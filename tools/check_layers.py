@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Fails if a folder of heddle/ includes a folder that its CMake target does not link.
 
-CMake is the only place where dependence is written. A folder may also include what its dependencies
-link. Targets marked TORCH, and those that link one, may include libtorch; no others may. A wing is a
-folder directly below heddle/: wings do not link each other in a cycle, and none links an edge. With
---dot, prints the graph of targets for Graphviz.
-"""
+CMake is the only place that declares dependences. A folder may also include what its
+dependencies link. Only targets marked TORCH, and those that link one, may include libtorch. A
+wing is a folder directly below heddle/: wings do not link each other in a cycle, and none links
+an edge. With --dot, prints the graph of targets for Graphviz."""
 import pathlib
 import re
 import sys
@@ -16,12 +15,12 @@ LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?) PUBLIC([^)
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
 # Folders below heddle/ that no wing links.
 EDGES = ["api", "cli", "import", "report"]
-# Above everything: these may include any folder, and nothing includes them.
+# These may include any folder, and no folder includes them.
 TOP = ["test", "bench", "fuzz"]
 
 
 def read_targets():
-    """By folder: the folders that its target links, and whether it sees libtorch."""
+    """Returns, by folder: the folders that its target links, and whether it may use libtorch."""
     words = {}
     for path in sorted((ROOT / "heddle").rglob("CMakeLists.txt")):
         text = re.sub(r"#.*", "", path.read_text())
@@ -45,7 +44,7 @@ def reachable(folder, targets):
 
 
 def wing_links(targets):
-    """By wing or edge: the others that its folders link."""
+    """Returns, by wing or edge: the others that its folders link."""
     links = {name.split("/")[0]: set() for name in targets}
     for name, (below, _) in targets.items():
         links[name.split("/")[0]] |= {folder.split("/")[0] for folder in below}
@@ -61,7 +60,7 @@ def wing_problems(targets):
 
 
 def folder_of(path, targets):
-    """The folder of heddle/ that a path below heddle/ belongs to: the longest that has a target."""
+    """Returns the folder of heddle/ that contains a path: the longest one with a target."""
     parts = pathlib.PurePosixPath(path).parts[:-1]
     for n in range(len(parts), 0, -1):
         if "/".join(parts[:n]) in targets:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that a name is one type: two that share it are linked as one, and what is made of one is read as the other.
+"""Checks that a name is one type. The linker merges types with the same name, which corrupts
+objects of one of them.
 
-Compilers do not see it, because no file includes both. Types count that are defined in namespace heddle, in headers and sources, but for
-those in unnamed namespaces.
-"""
+Compilers do not detect this, because no file includes both. Checks types in namespace heddle, in
+headers and sources, outside unnamed namespaces."""
 import pathlib
 import re
 import sys
@@ -13,7 +13,7 @@ TYPE = re.compile(r"^(?:struct|class|enum class|union) (?:alignas\(\S+\) )?(\w+)
 
 
 def types(text):
-    """Names and lines of the types that a file defines."""
+    """Returns names and lines of the types that a file defines."""
     unnamed = False
     for number, line in enumerate(text.splitlines(), 1):
         if line.startswith("namespace {"):

@@ -19,7 +19,7 @@ Every error and every remark ends with a tag in brackets:
 
 ```
 $ heddle sim step.hd --cluster=h100
-no cluster is called `h100`; use a100-8x, b200-8x, cpu, h100-8x, h100-autoparallel, h200-8x, or a
+no cluster is named `h100`; use a100-8x, b200-8x, cpu, h100-8x, h100-autoparallel, h200-8x, or a
 path to a JSON file [unknown-cluster]
 ```
 

@@ -83,7 +83,7 @@ def svg(height, label, parts):
 
 
 def blocks(rows):
-    """Joins neighbours of the same label; rows are (begin, end, label)."""
+    """Joins adjacent rows with the same label; rows are (begin, end, label)."""
     joined = []
     for begin, end, label in rows:
         if joined and joined[-1][2] == label and begin - joined[-1][1] < 0.01:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Fits the constants of a cluster's kernels to measured times, and says how well they fit.
+"""Fits the constants of a cluster's kernels to measured times, and reports the errors.
 
-    fit_kernels.py heddle/price/cost/data/h200-8x.json h200.json           what the constants that are there give
-    fit_kernels.py heddle/price/cost/data/h200-8x.json h200.json --fit     better ones, and what they give
-    fit_kernels.py ... --fit --write                                 and puts them into the cluster's file, with their source
+    fit_kernels.py CLUSTER h200.json                errors of the existing constants
+    fit_kernels.py CLUSTER h200.json --fit          better constants and their errors
+    fit_kernels.py CLUSTER h200.json --fit --write  writes them, with their source, to CLUSTER
 
-The formulas are those of heddle/price/cost/kernel_time.cc; `--check build/heddle` holds this file against that program, kernel by kernel.
-Pure Python. The search takes turns among the constants, in steps that shrink; for products it begins with what the cluster's file says.
-"""
+CLUSTER is a file such as heddle/price/cost/data/h200-8x.json. The formulas are those of
+heddle/price/cost/kernel_time.cc; `--check build/heddle` compares this file with that program,
+kernel by kernel. Pure Python. The search changes one constant after the other, in decreasing
+steps. For products it starts with the constants in the cluster's file."""
 import argparse
 import copy
 import json
@@ -21,7 +22,8 @@ import tempfile
 
 SIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "f8e4m3": 1, "f8e5m2": 1, "i64": 8, "i32": 4, "i8": 1, "u64": 8, "u8": 1, "c64": 8}
 
-# Bytes that kernels write which only move bytes, from their operands. Their names in a cluster's file are those of functional ops.
+# Bytes that memory-bound kernels write, from their operands. Clusters' files use the names of
+# functional ops.
 WRITTEN = {
     "aten._fused_rms_norm": lambda e, t: t[0].bytes + 4 * t[0].rows,
     "aten._fused_rms_norm_backward": lambda e, t: t[1].bytes + t[3].bytes,
@@ -34,7 +36,7 @@ WRITTEN = {
     "aten._log_softmax_backward_data": lambda e, t: t[0].bytes,
     "aten._fused_adamw_": lambda e, t: 3 * t[0].bytes,
 }
-# Measured to see that nothing but the targets is read; nothing to fit.
+# Measured to show that only the targets are read. They have no constants to fit.
 LOOKUPS = {"aten.nll_loss_forward", "aten.nll_loss_backward"}
 
 
@@ -48,7 +50,7 @@ class Tensor:
 
 
 class Kernel:
-    """What the formulas need to know of one call."""
+    """The properties of one call that the formulas use."""
 
     def __init__(self, entry):
         self.op = entry["op"]
@@ -75,7 +77,7 @@ class Kernel:
             self.causal = entry.get("attrs", {}).get("is_causal") == "true"
             written = q.bytes + k.bytes + v.bytes
             if not backward:
-                # The output, a logarithm for each row, and the state of dropout.
+                # The output, a logarithm per row, and the state of dropout.
                 written = batch * heads * queries * (value_size * SIZES[q.dtype] + 4) + (24 if "flash" in self.op else 16)
             self.bytes = read + written
             return
@@ -139,7 +141,8 @@ def predict(kernel, device):
 
 
 def measured(kernel, device):
-    """What a clock around one kernel shows: more than the kernel adds to a queue of them."""
+    """Returns the time that a timer around one kernel measures. It exceeds the kernel's time in
+    a queue."""
     return (predict(kernel, device) + 1000 * device.get("clock_us", 0)) / 1000
 
 
@@ -148,7 +151,8 @@ def errors(kernels, device):
 
 
 def loss(kernels, device):
-    """Mean of the logarithms' distance; being beyond a tenth counts extra, because the goal is nine in ten within it."""
+    """Returns the mean distance of the logarithms. Errors above a tenth count extra, because the
+    goal is nine in ten within a tenth."""
     total = 0
     for kernel in kernels:
         off = abs(math.log(measured(kernel, device) / kernel.us))
@@ -157,7 +161,7 @@ def loss(kernels, device):
 
 
 def knobs(device, kernels):
-    """(holder, key, least, most) of every constant that these kernels, all of one kind, depend on."""
+    """Returns (holder, key, min, max) of every constant of these kernels, all of one kind."""
     if kernels[0].attention:
         f = device["kernels"].setdefault(kernels[0].op, copy.deepcopy(device["kernels"]["attention"]))
         return [(f, "efficiency", 0.05, 1), (f, "half", 0, 8192), (f, "wave_loss", 0, 1)]
@@ -167,7 +171,8 @@ def knobs(device, kernels):
 
 
 def descend(kernels, device):
-    """Takes turns among the constants, in steps that shrink, until none is better. The loss."""
+    """Changes one constant after the other, in decreasing steps, until nothing improves. Returns
+    the loss."""
     best = loss(kernels, device)
     step = 0.3
     while step > 0.005:
@@ -175,7 +180,7 @@ def descend(kernels, device):
         for holder, key, least, most in knobs(device, kernels):
             for factor in (1 + step, 1 / (1 + step)):
                 old = holder[key]
-                # From 0 there is no way by factors.
+                # Factors cannot change a value of 0, so it gets a first step.
                 value = min(most, max(least, old * factor if old else (step if factor > 1 else 0)))
                 holder[key] = value
                 now = loss(kernels, device)
@@ -189,7 +194,8 @@ def descend(kernels, device):
 
 
 def fit(kernels, device, most):
-    """Products first, which say what a clock shows, then each op of attention with the best of some blocks."""
+    """Fits products first, which determine the overhead of a timer, then each op of attention
+    with the best of several block sizes."""
     device = copy.deepcopy(device)
     device["clock_us"] = 2.0
     random.seed(1)
@@ -211,7 +217,8 @@ def fit(kernels, device, most):
 
 
 def fit_memory(kernels, device):
-    """The median share of the streaming rate, for kernels that do not stream at it. Long ones count: short ones wait for their launch."""
+    """Returns the median share of the streaming rate, for kernels below that rate. Only long
+    ones count: launches delay short ones."""
     for name in sorted({k.name for k in kernels if k.memory}):
         shares = sorted(stream(device, k.bytes) / ((k.us - device["launch_us"] - device["clock_us"]) * 1000)
                         for k in kernels if k.memory and k.name == name and k.us > 60)
@@ -221,7 +228,7 @@ def fit_memory(kernels, device):
 
 
 def report(kernels, device):
-    """Prints the distribution of errors; the share within a tenth."""
+    """Prints the distribution of errors. Returns the share within a tenth."""
     groups = {"all": kernels}
     for op in sorted({k.op for k in kernels}):
         groups[op] = [k for k in kernels if k.op == op]
@@ -238,7 +245,7 @@ def report(kernels, device):
 
 
 def show(value, indent=0):
-    """JSON as the files of clusters are laid out: what is short stays on a line."""
+    """Formats JSON like the files of clusters: short values stay on one line."""
     flat = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, (dict, list)) or (indent > 0 and len(flat) + indent <= 104):
         return flat
@@ -257,7 +264,7 @@ CHECKED += [(f"aten._scaled_dot_product_{kind}_attention", [f"bf16[2,32,{s},128]
 
 
 def check(program, cluster_path, device):
-    """Holds predict() against the program itself."""
+    """Compares predict() with the program."""
     entries = [{"op": op, "operands": types, "attrs": attrs or {}, "ms": 1} for op, types, attrs in CHECKED]
     inputs, body = [], []
     for i, e in enumerate(entries):
@@ -284,7 +291,7 @@ def check(program, cluster_path, device):
     wrong = 0
     for i, entry in enumerate(entries):
         mine, theirs = predict(Kernel(entry), device), times[f"%n{i}"]
-        # A nanosecond for rounding up a sum whose last digit differs.
+        # Allows a nanosecond for rounding a sum whose last digit differs.
         if abs(mine - theirs) > 1.5:
             wrong += 1
             print(f"{entry['op']}({', '.join(entry['operands'])}): {theirs:.0f} ns by the program, {mine:.0f} here")
@@ -315,7 +322,7 @@ def main():
     within = report(kernels, cluster["device"])
     if not options.fit:
         return 0
-    # Additions stream as fast as anything does.
+    # Additions reach the highest streaming rate.
     rates = sorted(k.bytes / k.us / 1000 for k in kernels if k.op == "aten.add.Tensor")
     if rates:
         cluster["device"]["memory_efficiency"] = float(f"{rates[-1] / cluster['device']['memory_gb_per_s']:.3g}")

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Checks the form of what changed: clang-format, then clang-tidy, on the C++ files that differ from where the branch began.
+"""Checks changed C++ files with clang-format and clang-tidy.
 
-lint.py [--most=N] [--all] [FILE...]. On the main branch that is the commit before; without history, nothing but uncommitted changes. --most
-bounds how many files clang-tidy reads, a few seconds each. Files that see libtorch are only formatted: reading its headers takes too long.
-A tool that is not there is skipped by name. Both are of version 16, because others format and warn differently; another clang-tidy reports
-and does not fail.
-"""
+lint.py [--most=N] [--all] [FILE...]. A branch is compared with its first commit's parent, and
+the main branch with the commit before. Without history, only uncommitted changes are checked.
+--most limits the number of files for clang-tidy, which takes a few seconds each. Files that
+include libtorch are only formatted, because its headers take too long. Missing tools are skipped
+with a message. Both tools are of version 16, because others format and warn differently; another
+clang-tidy reports and does not fail."""
 import concurrent.futures
 import json
 import os
@@ -21,7 +22,7 @@ BUILD = ROOT / "build" / "lint"
 
 
 def git(*args):
-    """The lines that git prints; none where it fails."""
+    """Returns the lines that git prints; none if it fails."""
     done = subprocess.run(["git", "-C", ROOT, *args], capture_output=True, text=True, check=False)
     return done.stdout.splitlines() if done.returncode == 0 else []
 
@@ -55,7 +56,7 @@ def check_format(files):
 
 
 def find_tidy():
-    """The tool, and whether what it says is binding."""
+    """Returns the tool, and whether its warnings are errors."""
     tool = shutil.which(f"clang-tidy-{VERSION}")
     if tool:
         return tool, True
@@ -64,7 +65,8 @@ def find_tidy():
 
 
 def commands(clang):
-    """Configures a build that is never built: how each file is compiled, without precompiled headers."""
+    """Configures a build, without building it, to get each file's compile command without
+    precompiled headers."""
     done = subprocess.run(
         ["cmake", "--preset", "notorch", "-B", BUILD, "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON", "-DHEDDLE_UNITY=OFF", "-DCMAKE_CXX_COMPILER=" + clang],
         cwd=ROOT, capture_output=True, text=True, check=False)
@@ -83,7 +85,7 @@ def check_tidy(files, most):
     known = commands(clang)
     if known is None:
         return False
-    # A header is read through the file of its name.
+    # clang-tidy checks a header through the file of the same name.
     sources = sorted({re.sub(r"\.h$", ".cc", f) for f in files} & known)
     if most and len(sources) > most:
         print(f"lint: clang-tidy reads {most} of {len(sources)} files; `make lint` reads all")

@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""Measures matrix products, attention and kernels that memory bounds on a CUDA GPU: shapes of Llama 3, Qwen 3 and DeepSeek V3.
+"""Measures matrix products, attention and memory-bound kernels on a CUDA GPU: shapes of Llama 3,
+Qwen 3 and DeepSeek V3.
 
     measure_kernels.py -o h200.json [--seconds 300] [--only matmul|attention|memory]
 
-The result is a file of measured times (docs/cost.md): `heddle sim --costs h200.json` uses it as it is, and fit_kernels.py fits a cluster's
-constants to it. Needs torch with CUDA, and nothing else. Every kernel runs on cold caches, several times; the median counts.
-"""
+The result is a file of measured times (docs/cost.md): `heddle sim --costs h200.json` uses it
+directly, and fit_kernels.py fits a cluster's constants to it. Needs only torch with CUDA. Every
+kernel runs on cold caches, several times; the median counts."""
 import argparse
 import json
 import statistics
 import sys
 import time
 
-# Sizes of models: width, query heads, key heads, head size, width of the feed-forward, vocabulary.
+# Model sizes: width, query heads, key heads, head size, feed-forward width, vocabulary.
 DENSE = {
     "llama3 8B": (4096, 32, 8, 128, 14336, 128256),
     "llama3 70B": (8192, 64, 8, 128, 28672, 128256),
@@ -21,7 +22,8 @@ DENSE = {
     "qwen3 8B": (4096, 32, 8, 128, 12288, 151936),
     "qwen3 32B": (5120, 64, 8, 128, 25600, 151936),
 }
-# Width, heads, low-rank widths of queries (0: none) and keys, feed-forward, expert, experts on a rank, chosen experts, vocabulary.
+# Width, heads, latent widths of queries (0: none) and keys, feed-forward, expert, experts per rank,
+# chosen experts, vocabulary.
 EXPERTS = {
     "deepseek_v3 16B": (2048, 16, 0, 512, 10944, 1408, 8, 6, 102400),
     "deepseek_v3 671B": (7168, 128, 1536, 512, 18432, 2048, 8, 8, 129280),
@@ -86,7 +88,7 @@ class Meter:
     def __init__(self, torch, seconds):
         self.torch = torch
         self.stop_at = time.monotonic() + seconds
-        # Larger than any cache on the device.
+        # Larger than any cache of the device.
         self.flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
         self.ops, self.skipped = [], []
 
@@ -104,7 +106,7 @@ class Meter:
         torch.cuda.synchronize()
         times = []
         begin = time.monotonic()
-        # At least 7 runs, and enough of them for clocks to settle.
+        # At least 7 runs, and enough for clocks to settle.
         while len(times) < 7 or (time.monotonic() - begin < 0.03 and len(times) < 50):
             self.flush.zero_()
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -148,7 +150,7 @@ def measure_attention(meter, torch):
     causal = {"is_causal": "true"}
     for batch, heads, kv, length, size in attentions():
         def tensor(count):
-            # As a model makes them: positions outside heads.
+            # With the strides of a model: positions outside heads.
             return torch.randn((batch, length, count, size), dtype=torch.bfloat16, device="cuda").transpose(1, 2)
         q, k, v, grad = tensor(heads), tensor(kv), tensor(kv), tensor(heads)
         flash = lambda: aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True)
@@ -172,7 +174,7 @@ def measure_attention(meter, torch):
 
 
 def measure_memory(meter, torch):
-    """Kernels that only move bytes: which share of the bandwidth each of them reaches."""
+    """Kernels that only move bytes: measures the share of the bandwidth that each reaches."""
     aten = torch.ops.aten
 
     def make(*shape, dtype=torch.bfloat16):

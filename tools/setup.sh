@@ -16,15 +16,15 @@ for package in g++ git make ninja-build ccache mold python3 python3-venv libfmt-
                libgtest-dev libbenchmark-dev; do
   need "$package"
 done
-# Any CMake from 3.25 on will do, and some come from elsewhere than a package.
+# Any CMake from 3.25 on works, also one that was not installed as a package.
 command -v cmake >/dev/null || need cmake
-# The version of a tool that is there, from 16 on, or nothing.
+# Prints the version of an installed tool, from 16 on, or nothing.
 version() {
   local found
   found=$(compgen -G "/usr/bin/$1-1[6-9]" || compgen -G "/usr/bin/$1-2[0-9]" || true)
   printf '%s' "$found" | head -n 1 | sed 's/.*-//'
 }
-# The oldest version of a package, from 16 on, that can be had.
+# Prints the oldest available version of a package, from 16 on.
 oldest() {
   local number
   for number in 16 17 18 19; do apt-cache show "$1-$number" >/dev/null 2>&1 && break; done
@@ -50,13 +50,13 @@ if [ ${#missing[@]} -gt 0 ] || [ -z "$clang" ]; then
   fi
   install "${missing[@]}"
 fi
-# `make lint` does without its tools where they cannot be had.
+# `make lint` skips tools that are not available.
 for tool in clang-format clang-tidy; do
   [ -n "$(version $tool)" ] || { $sudo apt-get update -qq && install "$tool-$(oldest $tool)"; } || say "no $tool"
 done
 
 [ "${1:-}" = --no-torch ] && exit 0
-# A stamp holds what was installed, so that a change of the pins is noticed.
+# Installs pinned packages. The stamp stores what was installed, so that changed pins are noticed.
 pins() { # FILE STAMP CHECK [OPTION]
   cmp -s "$1" "$2" && return
   say "installing $(grep -E '^[a-z]' "$1" | tr '\n' ' ')into .venv"
@@ -66,6 +66,7 @@ pins() { # FILE STAMP CHECK [OPTION]
 }
 [ -x .venv/bin/python3 ] || python3 -m venv .venv
 pins requirements.txt .venv/installed 'import torch, numpy, safetensors'
-# A test that lacks its packages says so and is skipped. It reads few of their files: to compile all of them would take longer.
+# Tests without their packages are skipped. They import few files, so compiling all of them would
+# waste time.
 [ "${1:-}" = --tests ] && { pins requirements-tests.txt .venv/installed-tests 'import transformers' --no-compile || say "no transformers"; }
 exit 0

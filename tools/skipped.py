@@ -14,15 +14,15 @@ import re
 import sys
 import xml.etree.ElementTree
 
-# `file:12: Skipped`, then the reason on lines of its own, then the name.
+# `file:12: Skipped`, then the reason on separate lines, then the name.
 GTEST = re.compile(r": Skipped\n(.*?)\n*\[  SKIPPED \] (\S+?) \(", re.S)
-# `test_name (place)`, then a line of documentation if there is any, then `... skipped 'reason'`.
+# `test_name (place)`, then a line of documentation if there is one, then `... skipped 'reason'`.
 UNITTEST = re.compile(r"^(\w+) \([\w.]+\)(?:\n.*)? \.\.\. skipped ['\"](.*)['\"]$", re.M)
 LINE = re.compile(r"^(?:\S+ )?skipped: (.*)$", re.M)
 
 
 def skips_of(case):
-    """(name, reason) of everything that one test of ctest skipped."""
+    """Yields (name, reason) of everything that one test of ctest skipped."""
     name = case.get("name")
     output = case.findtext("system-out") or ""
     lines = LINE.findall(output)

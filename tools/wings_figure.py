@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Draws the wings of heddle/ and their folders, as CMake has them, into docs/wings.svg.
+"""Draws the wings of heddle/ and their folders, as declared in CMake, into docs/wings.svg.
 
-A box may use the boxes below it. With --check, fails if the file is not what this would write.
-"""
+A box may use the boxes below it. With --check, fails if the file is not up to date."""
 import sys
 
 import check_layers
@@ -43,7 +42,7 @@ def rows_of(targets):
 
 
 def folders_of(wing, targets):
-    """Folders of a wing; those that see libtorch have an asterisk."""
+    """Returns the folders of a wing; those that may use libtorch have an asterisk."""
     below = sorted({name.split("/")[1] for name in targets if name.startswith(wing + "/")})
     return [name + ("*" if targets.get(f"{wing}/{name}", ([], False))[1] else "") for name in below]
 

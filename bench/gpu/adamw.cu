@@ -1,4 +1,5 @@
-// AdamW over a table of tensors: bf16 (IN16=1) or f32 gradients, scaled by the clip coefficient, f32 state, bf16 copy of the new weight.
+// AdamW over a table of tensors: bf16 (IN16=1) or f32 gradients, scaled by the clip coefficient,
+// f32 state, bf16 copy of the new weight.
 typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 __device__ __forceinline__ float lo(u32 v) { return __uint_as_float(v << 16); }
 __device__ __forceinline__ float hi(u32 v) { return __uint_as_float(v & 0xffff0000u); }
@@ -54,7 +55,7 @@ __device__ __forceinline__ float block512(float v, float* buf) {
 #pragma unroll
     for (int o = 16; o > 0; o >>= 1) v = __fadd_rn(v, __shfl_down_sync(0xffffffffu, v, o)); }
   return v; }
-// _foreach_norm: a chunk of 65,536 by 512 threads, 4 sums a thread
+// _foreach_norm: 512 threads process a chunk of 65,536 elements, with 4 sums per thread.
 extern "C" __global__ void __launch_bounds__(512) norm_parts(const Entry* __restrict__ table, const Place* __restrict__ places, float* __restrict__ parts, int most) {
   __shared__ float buf[16];
   Place place = places[blockIdx.x]; Entry e = table[place.tensor];

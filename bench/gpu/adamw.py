@@ -1,4 +1,5 @@
-"""Clip, AdamW and casts over a table of tensors in one kernel; norms of gradients in _foreach_norm's order: bits and TB/s."""
+"""Clip, AdamW and casts over a table of tensors in one kernel, and gradient norms in the order
+of _foreach_norm: bits and TB/s."""
 import struct
 
 import torch
@@ -16,7 +17,7 @@ def shapes(name):
 
 
 def table(entries):
-    """Rows of pointers and a count, on the device."""
+    """Returns rows of pointers and sizes on the device, and their number."""
     data = b"".join(struct.pack("<6Q", *[t.data_ptr() for t in e], e[0].numel()) for e in entries)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).cuda()
 

@@ -1,4 +1,5 @@
-"""Does cuDNN's own deterministic backward of attention repeat its bits, and what does it cost? Through cudnn-frontend 1.18."""
+"""Measures cuDNN's deterministic backward of attention through cudnn-frontend 1.18: whether it
+repeats its bits, and its time."""
 import os
 import sys
 
@@ -65,7 +66,7 @@ def backward_graph(cudnn, handle, q, k, v, o, do, stats, scale, deterministic):
 
 
 def repeats(function, outs, runs=20):
-    """How many of the runs after the first gave the same bits, for each result."""
+    """Returns, for each result, the number of later runs with the bits of the first."""
     function()
     torch.cuda.synchronize()
     first = [x.clone() for x in outs]

@@ -1,4 +1,5 @@
-// Pointwise groups, 8 elements a thread and load: SwiGLU forward and backward, RoPE of [.., T, H, 64].
+// Pointwise groups, 8 elements per thread and load: SwiGLU forward and backward, RoPE of [.., T, H,
+// 64].
 typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 struct alignas(16) V8 { u32 w[4]; };
 __device__ __forceinline__ float lo(u32 v) { return __uint_as_float(v << 16); }
@@ -31,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(256) swiglu_back(const V8* __restri
       back(lo(g.w[k]), lo(x.w[k]), lo(y.w[k]), a0, b0); back(hi(g.w[k]), hi(x.w[k]), hi(y.w[k]), a1, b1);
       oa.w[k] = pack(a0, a1); ob.w[k] = pack(b0, b1); }
     da[i] = oa; db[i] = ob; } } }
-// sign -1: by the conjugate. 8 elements are 4 pairs; a row of a head has 8 vectors.
+// sign -1: multiplies by the conjugate. 8 elements are 4 pairs; a row of a head has 8 vectors.
 extern "C" __global__ void __launch_bounds__(256) rope(const V8* __restrict__ x, const float4* __restrict__ r, V8* __restrict__ y, long n, int heads, int length, float sign) {
 #pragma unroll
   LOOP { V8 v = x[i], o; int t = (int)(i / (8 * heads) % length); const float4* c = r + (t * 8 + (i & 7)) * 2;

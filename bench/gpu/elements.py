@@ -1,4 +1,5 @@
-"""SwiGLU forward and backward and RoPE in one kernel each: bits against ATen's chain (denormals kept), TB/s."""
+"""SwiGLU forward and backward and RoPE in one kernel each: bits compared with ATen's ops
+(denormals kept), and TB/s."""
 import torch
 
 from nvk import EXACT, L, Module, cmp, graph_ms, main, read, report, res
@@ -8,7 +9,7 @@ aten = torch.ops.aten
 
 
 def values(n):
-    """Normal numbers, and a part of random bits: every kind of bf16."""
+    """Returns normal numbers mixed with random bits, which include every kind of bf16."""
     x = torch.randn(n, device="cuda").to(BF) * 4
     k = n // 8
     x[:k] = torch.randint(-32768, 32767, (k,), device="cuda").to(torch.int16).view(BF)

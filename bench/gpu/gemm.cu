@@ -1,6 +1,9 @@
-// C[M,N] = A[M,K] B[N,K]^T, bf16, f32 accumulation in the order of k. Blocks of 128 x 256 in clusters of 2 along M that share B by multicast;
-// one producer warpgroup (TMA), two consumer warpgroups (wgmma m64n256k16). EPI 0: writes C. EPI 1: B is 128 rows of W1 and the same
-// 128 rows of W3: writes a, b (bf16) and h = silu(a) * b, each op rounded as ATen does. WGMMA is defined by the generator.
+// C[M,N] = A[M,K] B[N,K]^T in bf16, with f32 accumulation in the order of k. Blocks of 128 x 256,
+// in clusters of 2 along M that share B by multicast; one producer warpgroup (TMA), two consumer
+// warpgroups (wgmma m64n256k16). The generator defines WGMMA.
+//
+// EPI 0: writes C. EPI 1: B is 128 rows of W1 and the same 128 rows of W3. Writes a, b (bf16) and h
+// = silu(a) * b, each op rounded as in ATen.
 typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 struct alignas(64) Map { u64 x[16]; };
 constexpr int BM = 128, BN = 256, BK = 64, STAGES = 4, A_BYTES = BM * BK * 2, B_BYTES = BN * BK * 2, STAGE = A_BYTES + B_BYTES;

@@ -1,4 +1,5 @@
-"""A CUDA graph of 400 small kernels: time a node, the gap between nodes, with and without programmatic dependent launch."""
+"""A CUDA graph of 400 small kernels: time per node and gap between nodes, with and without
+programmatic dependent launch."""
 import time
 
 import torch
@@ -25,7 +26,7 @@ def run():
     module = Module(read("small.cu"))
     k = {name: module.kernel(name) for name in ("spin", "spin_pdl", "spin_late", "bump", "bump_pdl")}
     x = torch.zeros(64 << 20, device="cuda")
-    # warm clocks
+    # Warms up the clocks.
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     for _ in range(20):
         a @ a
@@ -65,7 +66,7 @@ def run():
             del graph
         except Exception as error:
             res(f"graph {label}: FAILED {type(error).__name__} {str(error)[:150]}")
-    # is order kept? 400 dependent additions
+    # Checks that order is kept, with 400 dependent additions.
     for name, pdl in (("bump", False), ("bump_pdl", True)):
         x.zero_()
         graph = capture(lambda: k[name](1024, 256, x, L(262144), pdl=pdl))

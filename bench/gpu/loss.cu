@@ -1,5 +1,6 @@
-// -DV=32000 -DC=1: cross entropy of a row, forward and backward, over its bf16 logits in place, in the order of ATen's _log_softmax
-// (1,024 chains; chain t takes vectors of 4 number t + 1024 k, then the rest with stride 1,024; warp tree, tree over the 32 warps).
+// -DV=32000 -DC=1: cross entropy of a row, forward and backward, in place over its bf16 logits, in
+// the order of ATen's _log_softmax. (1,024 chains; chain t adds vectors of 4 number t + 1024 k,
+// then the rest with stride 1,024; then a tree per warp, and a tree over the 32 warps.)
 typedef unsigned short u16; typedef unsigned int u32; typedef unsigned long long u64;
 struct alignas(8) V4 { u32 w[2]; };
 __device__ __forceinline__ float lo(u32 v) { return __uint_as_float(v << 16); }
@@ -22,7 +23,7 @@ __device__ __forceinline__ void put(float* where, int block, float value) {  // 
   asm volatile("st.shared::cluster.f32 [%0], %1;" :: "r"(b), "f"(value) : "memory"); }
 
 template <bool MAX> __device__ __forceinline__ float merge(float a, float b) { return MAX ? max_nan(a, b) : __fadd_rn(a, b); }
-// over the 1,024 chains; every thread gets the result
+// Reduces over the 1,024 chains; every thread gets the result.
 template <bool MAX> __device__ __forceinline__ float all(float v, float* sums, int chain) {
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) v = merge<MAX>(v, __shfl_down_sync(0xffffffffu, v, o));
@@ -38,7 +39,8 @@ template <bool MAX> __device__ __forceinline__ float all(float v, float* sums, i
 __device__ __forceinline__ float probability(float x, float m, float l) { return expf(__fadd_rn(__fadd_rn(x, -m), -l)); }
 __device__ __forceinline__ float gradient(float p, float g, bool hit) { return __fmaf_rn(g, p, hit ? -g : 0.f); }
 
-// KEEP: the row stays in shared memory; else it is read again from L2. g = gradient of one token's loss.
+// KEEP: the row stays in shared memory; otherwise it is read again from L2. g = gradient of one
+// token's loss.
 #ifndef KEEP
 #define KEEP 0
 #endif

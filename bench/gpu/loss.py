@@ -1,4 +1,5 @@
-"""Cross entropy forward and backward in one kernel, in place: bits against ATen's chain, ms."""
+"""Cross entropy forward and backward in one kernel, in place: bits compared with ATen's ops, and
+ms."""
 import torch
 
 from nvk import EXACT, Module, cmp, differing, main, ms, read, report, res
@@ -8,7 +9,8 @@ aten = torch.ops.aten
 
 
 def chain(logits, labels, upstream):
-    """As a captured step has it: cast, log_softmax, nll_loss (sum), its backward, log_softmax's backward, cast."""
+    """The ops of a captured step: cast, log_softmax, nll_loss (sum), its backward, log_softmax's
+    backward, cast."""
     x = logits.float()
     logp = aten._log_softmax(x, 1, False)
     del x
@@ -65,12 +67,14 @@ def one(rows, vocabulary, variants):
     torch.cuda.empty_cache()
     theirs = ms(lambda: chain(source, labels, upstream)[2].to(BF), 5, 1)
     res(f"{tag} ATen's chain: {theirs:.3f} ms")
-    # NaNs and infinities of the first rows aside, is the sum of the row losses in another order far from nll_loss' sum?
+    # Apart from NaNs and infinities in the first rows: does another order of summing the row losses
+    # change the loss much?
     res(f"{tag} ATen's loss {float(loss)!r}")
 
 
 def after_matmul(rows, vocabulary, width):
-    """The loss right after the matmul that made the logits: does the reverse order find rows in L2?"""
+    """Runs the loss right after the matmul of the logits: does the reverse order hit the L2
+    cache?"""
     x, w = torch.randn(rows, width, device="cuda", dtype=BF), torch.randn(vocabulary, width, device="cuda", dtype=BF) / width ** 0.5
     out = torch.empty(rows, vocabulary, device="cuda", dtype=BF)
     labels = torch.randint(vocabulary, (rows,), device="cuda")

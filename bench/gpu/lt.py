@@ -1,4 +1,5 @@
-"""cuBLASLt through ctypes. Row-major C[m,n] = op(A)[m,k] op(B)[k,n], bf16 in, bf16 or f32 out, f32 accumulation."""
+"""cuBLASLt through ctypes. Row-major C[m,n] = op(A)[m,k] op(B)[k,n]; bf16 input, bf16 or f32
+output, f32 accumulation."""
 import ctypes
 
 import torch
@@ -45,7 +46,8 @@ def _set(function, object_, key, value):
 
 
 class Matmul:
-    """a: stored [m,k], or [k,m] if ta; b: stored [k,n], or [n,k] if tb. In cuBLAS' columns C^T = op(B)^T op(A)^T."""
+    """a: stored [m,k], or [k,m] if ta. b: stored [k,n], or [n,k] if tb. In cuBLAS' column-major
+    layout, C^T = op(B)^T op(A)^T."""
 
     def __init__(self, m, n, k, ta, tb, out=BF16, sms=0, split=True):
         lib = library()

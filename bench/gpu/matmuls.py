@@ -1,4 +1,5 @@
-"""matmuls.py MODEL...: every matmul of a step: ATen's time, the best of 32 heuristics of cuBLASLt, the best with ATen's bits."""
+"""matmuls.py MODEL...: for every matmul of a step, ATen's time, the best of 32 algorithms of
+cuBLASLt, and the best with ATen's bits."""
 import sys
 
 import torch
@@ -46,7 +47,7 @@ def one(model, tokens, i, o, name, times, kind, totals):
                 print(model, name, kind, index, error, flush=True)
     rows.sort()
     exact = [r for r in rows if r[1] == 0]
-    # again, alternating, so that clock changes affect all of them equally
+    # Measures again, alternating, so that changes of the clock affect all candidates.
     again = {}
     for r in {x[2]: x for x in rows[:2] + exact[:2]}.values():
         again[r[2]] = graph_ms(lambda: mm.run(r[2], a, b, out), repeats, 10)

@@ -8,7 +8,7 @@ __device__ __forceinline__ float at(const V4& v, int k) { return k & 1 ? hi(v.w[
 __device__ __forceinline__ u16 down(float a) { u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(a)); return r; }
 constexpr int VECTORS = D / 4, STEPS = (VECTORS + 127) / 128;
 
-// dy = g1 + g2 (bf16); dx of the norm (bf16); out = dres + dx (bf16). A row by 128 threads.
+// dy = g1 + g2 (bf16); dx of the norm (bf16); out = dres + dx (bf16). 128 threads per row.
 extern "C" __global__ void __launch_bounds__(128) norm_dx(const V4* __restrict__ g1, const V4* __restrict__ g2, const V4* __restrict__ x,
     const float* __restrict__ rstd, const V4* __restrict__ w, const V4* __restrict__ dres, V4* __restrict__ dy, V4* __restrict__ out) {
   __shared__ float buf[4];
@@ -48,7 +48,7 @@ extern "C" __global__ void __launch_bounds__(128) norm_dx(const V4* __restrict__
         o.w[k] = pack(__fadd_rn(lo(vr[i].w[k]), lo(d.w[k])), __fadd_rn(hi(vr[i].w[k]), hi(d.w[k]))); }
       out[row + j] = o; } } }
 
-// the same, dx alone from a dy that exists, for comparing with the op itself
+// The same, but only dx from an existing dy, to compare with the op itself.
 extern "C" __global__ void __launch_bounds__(128) norm_dx_alone(const V4* __restrict__ g, const V4* __restrict__ x,
     const float* __restrict__ rstd, const V4* __restrict__ w, V4* __restrict__ out) {
   __shared__ float buf[4];
@@ -82,8 +82,8 @@ extern "C" __global__ void __launch_bounds__(128) norm_dx_alone(const V4* __rest
       for (int k = 0; k < 2; ++k) d.w[k] = pack(r[2 * k], r[2 * k + 1]);
       out[row + j] = d; } } }
 
-// dgamma: 32 chains a column; chain y adds rows 256 k + 8 y + i. A warp: 64 columns of one chain. Grid (D/64, 8), 4 warps.
-// parts[32][D]. AHEAD groups of 8 rows are loaded before they are added.
+// dgamma: 32 chains per column; chain y adds rows 256 k + 8 y + i. A warp: 64 columns of one chain.
+// Grid (D/64, 8), 4 warps. parts[32][D]. AHEAD groups of 8 rows are loaded before they are added.
 #ifndef AHEAD
 #define AHEAD 4
 #endif
@@ -108,7 +108,7 @@ extern "C" __global__ void __launch_bounds__(128) gamma_parts(const u32* __restr
         a = __fmaf_rn(rs[h][i], __fmul_rn(lo(g[h][i]), lo(v[h][i])), a);
         b = __fmaf_rn(rs[h][i], __fmul_rn(hi(g[h][i]), hi(v[h][i])), b); } } } }
   ((float2*)parts)[chain * (D / 2) + column] = make_float2(a, b); }
-// butterfly over the 32 chains of a column: a warp a column
+// Butterfly over the 32 chains of a column, one warp per column.
 extern "C" __global__ void __launch_bounds__(256) gamma_sum(const float* __restrict__ parts, u16* __restrict__ dw) {
   __shared__ float tile[32][33];
   int c0 = blockIdx.x * 32;
@@ -120,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(256) gamma_sum(const float* __restr
     for (int o = 16; o > 0; o >>= 1) v = __fadd_rn(v, __shfl_xor_sync(0xffffffffu, v, o));
     if ((threadIdx.x & 31) == 0) dw[c0 + c] = down(v); } }
 
-// residual add + RMSNorm forward, as the prototype, any width
+// Residual add + RMSNorm forward, for any width.
 extern "C" __global__ void __launch_bounds__(128) add_norm(const V4* __restrict__ x, const V4* __restrict__ r, const V4* __restrict__ w,
     V4* __restrict__ s, V4* __restrict__ y, float* __restrict__ rstd, float eps) {
   __shared__ float buf[4];

@@ -1,4 +1,5 @@
-"""RMSNorm forward with residual, dx with its neighbours, dgamma: bits against ATen, time against ATen's chain."""
+"""RMSNorm forward with residual, dx with its neighbors, and dgamma: bits and time compared with
+ATen's ops."""
 import torch
 
 from nvk import EXACT, Module, cmp, graph_ms, main, read, report, res
@@ -40,7 +41,7 @@ def one(rows, width):
     fused(rows, 128, g1, g2, s2, rstd2, w, dres, dy, out)
     torch.cuda.synchronize()
     res(f"{tag} dx: differing dx {cmp(dx, dx2)}, fused dy {cmp(dy, dy2)} out {cmp(out, out2)} of {dx.numel()}")
-    # dgamma on rows without NaN, else all is NaN
+    # Uses rows without NaN: otherwise every gradient of gamma is NaN.
     clean, cleanx = (torch.randn(rows, width, device="cuda").to(BF) for _ in range(2))
     _, rc = torch.ops.aten._fused_rms_norm(cleanx, [width], w, 1e-5)
     _, dw2 = torch.ops.aten._fused_rms_norm_backward(clean, cleanx, [width], rc, w, [True, True])

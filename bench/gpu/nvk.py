@@ -1,4 +1,5 @@
-"""CUDA C++ text -> cubin (NVRTC) -> kernels launched on torch's stream, through ctypes only. Also timing and result helpers."""
+"""Compiles CUDA C++ to cubins (NVRTC) and launches kernels on torch's stream, through ctypes
+only. Also helpers for timing and results."""
 import ctypes
 import glob
 import os
@@ -15,7 +16,7 @@ EXACT = ("--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--fmad=true")
 
 
 def res(*parts):
-    """One result: to the screen and, at once, to $OUT/results.txt."""
+    """Prints a result and immediately appends it to $OUT/results.txt."""
     line = " ".join(str(p) for p in parts)
     print(line, flush=True)
     with open(os.path.join(OUT, "results.txt"), "a") as file:
@@ -32,7 +33,8 @@ def _folders():
 
 
 def find_library(name):
-    """libNAME.so.13 (or .so.*) of the wheels first, then of the toolkit, then by the loader."""
+    """Loads libNAME.so.13 (or .so.*) from the wheels, then from the toolkit, then through the
+    loader."""
     for folder in _folders():
         for path in sorted(glob.glob(os.path.join(folder, f"lib{name}.so*"))):
             if "alt" not in os.path.basename(path):
@@ -177,7 +179,7 @@ class Module:
 
 
 def report(log):
-    """name: registers, spills, shared memory; from ptxas' words."""
+    """Returns registers, spills and shared memory by kernel name, from ptxas' output."""
     lines, name = [], ""
     for line in log.splitlines():
         if "Compiling entry function" in line:
@@ -195,7 +197,7 @@ def read(name):
 
 
 def ms(function, runs=20, warm=3):
-    """Median milliseconds by events; work of a run should exceed 20 us or be a graph."""
+    """Returns the median milliseconds, by events. A run should exceed 20 us or be a graph."""
     import torch
     for _ in range(warm):
         function()
@@ -214,7 +216,8 @@ _side = None
 
 
 def graph_ms(function, repeats=10, runs=10):
-    """Milliseconds of one call, from a CUDA graph of `repeats` calls, captured on one lasting side stream."""
+    """Returns milliseconds per call, from a CUDA graph of `repeats` calls, captured on one side
+    stream."""
     import torch
     global _side
     _side = _side or torch.cuda.Stream()
@@ -233,7 +236,7 @@ def graph_ms(function, repeats=10, runs=10):
 
 
 def differing(a, b):
-    """Elements whose bits differ and that are not both NaN."""
+    """Returns the number of elements whose bits differ and that are not both NaN."""
     import torch
     kind = {1: torch.int8, 2: torch.int16, 4: torch.int32}[a.element_size()]
     total = 0
@@ -244,7 +247,8 @@ def differing(a, b):
 
 
 def cmp(a, b):
-    """"0", or how many differ and how far apart the tensors are (an error of order 1 is a fault, 1e-3 another rounding)."""
+    """Returns "0", or the number of differing elements and the distance of the tensors (of order
+    1 for an error, 1e-3 for another rounding)."""
     import torch
     count = differing(a, b)
     if not count:
@@ -259,7 +263,7 @@ def cmp(a, b):
 
 
 def main(function):
-    """Runs a probe; what goes wrong becomes a result line."""
+    """Runs a probe and reports its exceptions as result lines."""
     import traceback
     begin = time.time()
     name = os.path.basename(sys.argv[0])[:-3] + (" " + " ".join(sys.argv[1:]) if sys.argv[1:] else "")

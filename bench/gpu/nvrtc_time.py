@@ -1,4 +1,4 @@
-"""NVRTC: milliseconds a kernel, in one process, in threads, in 8 processes; loading."""
+"""NVRTC's milliseconds per kernel, in one process, in threads, and in 8 processes; and loading."""
 import ctypes
 import subprocess
 import sys

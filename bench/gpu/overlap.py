@@ -1,4 +1,5 @@
-"""A weight-gradient matmul beside a kernel that streams bytes: both alone, both on two streams, with SMs set aside."""
+"""A weight-gradient matmul alongside a kernel that streams bytes: each alone, both on two
+streams, and with reserved SMs."""
 import torch
 
 from lt import Matmul
@@ -8,7 +9,7 @@ BF = torch.bfloat16
 
 
 def fork(first, second):
-    """A graph: first on the main branch, second on another."""
+    """Captures a graph: `first` on the main branch, `second` on another."""
     main_stream, side = torch.cuda.Stream(), torch.cuda.Stream()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(main_stream):
@@ -71,7 +72,7 @@ def case(module, m, n, k, mib, matmuls):
 
 
 def pairs(m, n, k):
-    """Two small dW matmuls beside each other (160M)."""
+    """Two small dW matmuls in parallel (160M)."""
     t = [(torch.randn(k, m, device="cuda", dtype=BF), torch.randn(k, n, device="cuda", dtype=BF), torch.empty(m, n, device="cuda", dtype=BF))
          for _ in range(8)]
 

@@ -1,4 +1,4 @@
-"""rivals.py MODEL ATTENTION MODE...: ms of a training step in PyTorch. MODEL: 160M, 1.5B, tiny. ATTENTION: cudnn, flash, math.
+"""rivals.py MODEL ATTENTION MODE...: ms of a training step in PyTorch. MODEL: 160M, 1.5B, 0.6B (Qwen 3), tiny. ATTENTION: cudnn, flash, math.
 MODE: eager, default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs; ':complex' rotates with complex numbers,
 ':copt' compiles clipping and AdamW as well. f32 masters, bf16 compute, f32 gradients, clip 1.0, fused AdamW."""
 import contextlib
@@ -15,7 +15,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nvk import main, res
 
 MODELS = {"160M": (768, 12, 12, 4, 2048, 32000, 8, 1024), "1.5B": (2048, 16, 32, 8, 8192, 128256, 4, 4096),
-          "tiny": (64, 2, 4, 2, 128, 256, 2, 64)}
+          "0.6B": (1024, 28, 16, 8, 3072, 151936, 8, 2048), "tiny": (64, 2, 4, 2, 128, 256, 2, 64),
+          "tiny-qwen": (64, 2, 4, 2, 128, 256, 2, 64)}
+# Head sizes that differ from dim / heads. These models have norms of q and k, rotate halves, and tie
+# the embedding to the output.
+QWEN = {"0.6B": 128, "tiny-qwen": 32}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16
@@ -44,24 +48,27 @@ class Linear(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, dim, heads, kv, ffn, repeat):
+    def __init__(self, dim, heads, kv, ffn, repeat, qwen):
         super().__init__()
         self.heads, self.kv, self.repeat = heads, kv, repeat
-        head = dim // heads
-        self.wq, self.wk, self.wv, self.wo = Linear(dim, dim), Linear(dim, kv * head), Linear(dim, kv * head), Linear(dim, dim)
+        head = qwen or dim // heads
+        self.wq, self.wo = Linear(dim, heads * head), Linear(heads * head, dim)
+        self.wk, self.wv = Linear(dim, kv * head), Linear(dim, kv * head)
+        self.qn, self.kn = (Norm(head), Norm(head)) if qwen else (nn.Identity(), nn.Identity())
+        self.rotate = rotate_halves if qwen else rotate
         self.w1, self.w2, self.w3 = Linear(dim, ffn), Linear(ffn, dim), Linear(dim, ffn)
         self.n1, self.n2 = Norm(dim), Norm(dim)
 
     def forward(self, x, rope):
         b, t, d = x.shape
         h = self.n1(x)
-        q = rotate(self.wq(h).view(b, t, self.heads, -1), rope).transpose(1, 2)
-        k = rotate(self.wk(h).view(b, t, self.kv, -1), rope).transpose(1, 2)
+        q = self.rotate(self.qn(self.wq(h).view(b, t, self.heads, -1)), rope).transpose(1, 2)
+        k = self.rotate(self.kn(self.wk(h).view(b, t, self.kv, -1)), rope).transpose(1, 2)
         v = self.wv(h).view(b, t, self.kv, -1).transpose(1, 2)
         if self.repeat:
             k, v = (z.repeat_interleave(self.heads // self.kv, 1) for z in (k, v))
         o = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=not self.repeat)
-        x = x + self.wo(o.transpose(1, 2).reshape(b, t, d))
+        x = x + self.wo(o.transpose(1, 2).reshape(b, t, -1))
         h = self.n2(x)
         return x + self.w2(F.silu(self.w1(h)) * self.w3(h))
 
@@ -75,12 +82,18 @@ def rotate(x, rope):
     return torch.stack((a * c - b * s, b * c + a * s), -1).flatten(3).to(x.dtype)
 
 
+def rotate_halves(x, rope):
+    a, b = x.float().chunk(2, -1)
+    c, s = rope[0][None, :, None, :], rope[1][None, :, None, :]
+    return torch.cat((a * c - b * s, b * c + a * s), -1).to(x.dtype)
+
+
 class Llama(nn.Module):
-    def __init__(self, dim, layers, heads, kv, ffn, vocabulary, batch, length, repeat):
+    def __init__(self, dim, layers, heads, kv, ffn, vocabulary, batch, length, repeat, qwen):
         super().__init__()
-        self.table = weight(vocabulary, dim)
-        self.blocks = nn.ModuleList([Block(dim, heads, kv, ffn, repeat) for _ in range(layers)])
+        self.blocks = nn.ModuleList([Block(dim, heads, kv, ffn, repeat, qwen) for _ in range(layers)])
         self.norm, self.output = Norm(dim), Linear(dim, vocabulary)
+        self.table = self.output.weight if qwen else weight(vocabulary, dim)
 
     def forward(self, tokens, labels, rope):
         x = F.embedding(tokens, self.table.to(HALF))
@@ -118,13 +131,15 @@ def measure(name, attention, mode):
     if DEVICE == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    repeat = not gqa_works(backend, heads, kv, dim // heads)
-    model = Llama(*MODELS[name], repeat)
+    qwen = QWEN.get(name)
+    head = qwen or dim // heads
+    repeat = not gqa_works(backend, heads, kv, head)
+    model = Llama(*MODELS[name], repeat, qwen)
     parameters = list(model.parameters())
     copt = "copt" in flags
     learn = {"foreach": True, "capturable": DEVICE == "cuda"} if copt else {"fused": True}
     optimizer = torch.optim.AdamW(parameters, lr=torch.tensor(1e-4, device=DEVICE) if copt else 1e-4, weight_decay=0.1, **learn)
-    rope = ropes(dim // heads, length, mode == "eager" or "complex" in flags)
+    rope = ropes(head, length, not qwen and (mode == "eager" or "complex" in flags))
     batches = [[torch.randint(vocabulary, (batch, length), device=DEVICE) for _ in range(2)] for _ in range(4)]
     forward = model if mode == "eager" else torch.compile(model, mode=None if mode == "default" else mode)
 

@@ -3,13 +3,14 @@ __device__ __forceinline__ float up(u16 v) { return __uint_as_float((u32)v << 16
 __device__ __forceinline__ u16 down(float a) { u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(a)); return r; }
 __device__ __forceinline__ bool nan32(u32 v) { return (v & 0x7fffffffu) > 0x7f800000u; }
 __device__ __forceinline__ bool nan16(u16 v) { return (v & 0x7fffu) > 0x7f80u; }
-// count[0]: bits differ and not both NaN; count[1]: both NaN with other bits; count[2]: elements looked at; example: an index that differs
+// count[0]: elements that differ, unless both are NaN; count[1]: NaNs with different bits;
+// count[2]: elements compared; example: index of an element that differs.
 __device__ __forceinline__ void judge(u32 mine, u32 theirs, bool both_nan, u64 i, u64* count, u64* example) {
   if (mine != theirs) { if (both_nan) atomicAdd(count + 1, 1ull); else { atomicAdd(count, 1ull); *example = i; } }
 }
 __device__ __forceinline__ void seen(u64 n, u64* count) {  // a kernel that does nothing must not look like one that agrees
   if (threadIdx.x == 0) { u64 first = (u64)blockIdx.x * blockDim.x, more = n - first; atomicAdd(count + 2, more < blockDim.x ? more : blockDim.x); } }
-// Each op in f32, every operation rounded on its own, as the specification of ATen's op says.
+// Each op in f32, with every operation rounded separately, as ATen's op does.
 __device__ __forceinline__ float f_exp(float x) { return expf(x); }
 __device__ __forceinline__ float f_log(float x) { return logf(x); }
 __device__ __forceinline__ float f_sqrt(float x) { return __fsqrt_rn(x); }
@@ -55,7 +56,7 @@ extern "C" __global__ void c_mul(const float2* x, const float2* y, const u32* re
   u32 re = __float_as_uint(__fmaf_rn(a, c, -__fmul_rn(b, d))), im = __float_as_uint(__fmaf_rn(b, c, __fmul_rn(a, d)));
   judge(re, ref[2 * i], nan32(re) && nan32(ref[2 * i]), i, count, example);
   judge(im, ref[2 * i + 1], nan32(im) && nan32(ref[2 * i + 1]), i, count, example); }
-// the same, im the other way: fma(a, d, b*c)
+// The same with the other order of im: fma(a, d, b*c).
 extern "C" __global__ void c_mul_other(const float2* x, const float2* y, const u32* ref, u64 n, u64* count, u64* example) {
   u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return; seen(n, count);
   float a = x[i].x, b = x[i].y, c = y[i].x, d = y[i].y;

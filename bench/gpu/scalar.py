@@ -1,4 +1,5 @@
-"""Scalar functions against ATen by exhaustion: every bf16, every pair of bf16, every f32; ternary ones by sample."""
+"""Compares scalar functions with ATen exhaustively: every bf16, every pair of bf16, every f32;
+samples for ternary functions."""
 import sys
 import time
 

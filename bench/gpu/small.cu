@@ -1,17 +1,17 @@
 typedef unsigned int u32; typedef unsigned long long u64;
 __device__ __forceinline__ void after() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 __device__ __forceinline__ void early() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-// a kernel that lasts a given number of cycles
+// A kernel that lasts a given number of cycles.
 extern "C" __global__ void spin(long cycles) { long b = clock64(); while (clock64() - b < cycles) {} }
 extern "C" __global__ void spin_pdl(long cycles) { early(); after(); long b = clock64(); while (clock64() - b < cycles) {} }
 extern "C" __global__ void spin_late(long cycles) { after(); long b = clock64(); while (clock64() - b < cycles) {} early(); }
-// y = x + 1 over n vectors of 16 bytes; in place chains make each kernel depend on the one before
+// y = x + 1 over n vectors of 16 bytes. In-place chains make each kernel depend on the one before.
 extern "C" __global__ void __launch_bounds__(256) bump(float4* x, long n) {
   long i = (long)blockIdx.x * 256 + threadIdx.x; if (i < n) { float4 v = x[i]; v.x += 1; v.y += 1; v.z += 1; v.w += 1; x[i] = v; } }
 extern "C" __global__ void __launch_bounds__(256) bump_pdl(float4* x, long n) {
   early(); long i = (long)blockIdx.x * 256 + threadIdx.x; after();
   if (i < n) { float4 v = x[i]; v.x += 1; v.y += 1; v.z += 1; v.w += 1; x[i] = v; } }
-// streams bytes with few blocks: reads n vectors, writes n vectors; a persistent grid
+// Copies n vectors with few blocks: a persistent grid.
 extern "C" __global__ void __launch_bounds__(512) copy(const float4* __restrict__ x, float4* __restrict__ y, long n) {
   long step = (long)gridDim.x * 512;
   for (long i = (long)blockIdx.x * 512 + threadIdx.x; i < n; i += step * 8) {
@@ -20,7 +20,7 @@ extern "C" __global__ void __launch_bounds__(512) copy(const float4* __restrict_
     for (int k = 0; k < 8; ++k) if (i + k * step < n) v[k] = __ldcs(x + i + k * step);
 #pragma unroll
     for (int k = 0; k < 8; ++k) if (i + k * step < n) __stcs(y + i + k * step, v[k]); } }
-// one tile a thread, as a pointwise kernel has it
+// One tile per thread, like a pointwise kernel.
 extern "C" __global__ void __launch_bounds__(256) copy_flat(const float4* __restrict__ x, float4* __restrict__ y, long n) {
   long i = (long)blockIdx.x * 1024 + threadIdx.x;
 #pragma unroll

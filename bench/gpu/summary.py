@@ -1,4 +1,5 @@
-"""The short table at the end of a call: what agreed is counted, the rest is cut to a line."""
+"""Prints the summary at the end of a call: counts equal results, and shortens the others to a
+line."""
 import os
 import re
 

@@ -64,7 +64,7 @@ Result<std::optional<run::HashDifference>> AgainstPyTorch::Compare(const run::St
   }
   if (peers_ == nullptr) return found;
   HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(found ? "differs" : ""));
-  // The other ranks need no more than the fact: rank 0 prints the report.
+  // The other ranks need only the fact: rank 0 prints the report.
   if (!leads() && !all[0].empty()) found.emplace();
   return found;
 }

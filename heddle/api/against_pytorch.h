@@ -1,4 +1,4 @@
-// AgainstPyTorch: a graph's training compared with PyTorch's, hash by hash.
+// AgainstPyTorch: compares a graph's training with PyTorch's, hash by hash.
 #pragma once
 
 #include <optional>
@@ -12,27 +12,27 @@ namespace heddle {
 
 class AgainstPyTorch {
  public:
-  // `peers` is null if all ranks are in this process. All of it must outlive this.
+  // `peers` is null if all ranks are in this process. All arguments must outlive this object.
   AgainstPyTorch(const PyTorchJob& job, const run::Dataset& dataset, run::Peers* peers)
       : job_(job), dataset_(dataset), peers_(peers) {}
 
-  // Starts PyTorch, on rank 0 alone. `torch` is the version that this program is built with. Calls
-  // `note` if the other version differs.
+  // Starts PyTorch on rank 0. `torch` is the version that this program was built with. Calls `note`
+  // if PyTorch's version differs.
   Status Start(const std::string& python, const std::string& torch, const run::ParamSource& params,
                const std::function<void(const std::string&)>& note);
-  // The version of the torch that trains; empty on other ranks than 0.
+  // The version of PyTorch; empty on ranks other than 0.
   std::string version() const { return reference_ ? reference_->version() : ""; }
-  // Trains the graph step by step until a hash differs. Takes steps, learning rates and on_step
-  // from the options.
+  // Trains the graph step by step until a hash differs. Uses the number of steps, the learning
+  // rates and on_step of the options.
   Result<run::VerifyReport> Train(run::Session& session, const run::VerifyOptions& options);
 
  private:
   bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
-  // Lines of hashes of this process's ranks after a step.
+  // Returns the hash lines of this process's ranks after a step.
   Result<std::string> OwnLines(run::Session& session) const;
-  // The hashes of all ranks.
+  // Returns the hashes of all ranks.
   Result<run::StepHashes> AllHashes(run::Session& session) const;
-  // Rank 0 compares and tells the others.
+  // Rank 0 compares and sends the result to the others.
   Result<std::optional<run::HashDifference>> Compare(const run::StepHashes& own);
 
   PyTorchJob job_;

@@ -25,7 +25,7 @@ std::string SharedFlags(std::string_view flags) {
 }  // namespace
 
 Status AgreeOnJob(run::Peers& peers, std::string_view flags, const std::string& facts) {
-  // Other versions may have other flags.
+  // Checked first, because other versions may have other flags.
   HEDDLE_RETURN_IF_ERROR(
       peers.Agree("program", "heddle " HEDDLE_VERSION ", torch " HEDDLE_TORCH_VERSION));
   return peers.Agree("job", SharedFlags(flags) + facts);
@@ -42,9 +42,9 @@ run::ParamSource StateHash::Adding(run::ParamSource source) {
 run::SavedState StateHash::Adding(run::SavedState saved) {
   run::SavedState adding;
   adding.steps = saved.steps;
-  adding.held = [this, held = std::move(saved.held)](run::Held what,
-                                                     size_t param) -> Result<at::Tensor> {
-    HEDDLE_TRY(at::Tensor tensor, held(what, param));
+  adding.param_state = [this, param_state = std::move(saved.param_state)](
+                           run::StateKind kind, size_t param) -> Result<at::Tensor> {
+    HEDDLE_TRY(at::Tensor tensor, param_state(kind, param));
     Add(tensor);
     return tensor;
   };
@@ -62,14 +62,14 @@ void StateHash::Add(const at::Tensor& tensor) {
   hasher_.Add(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-// Ranks may take long to read, and unequally so: Exchange waits while they are alive.
+// Ranks may read for a long time, and not equally long: Exchange waits while they are alive.
 Status StateHash::Agree(run::Peers& peers, const std::string& from) const {
   std::string own = Format(hasher_.Get());
   HEDDLE_TRY(std::vector<std::string> all, peers.Exchange(own));
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
     return Error(Diag::kPeers,
-                 "rank {} begins with other tensors than rank 0, both from {}: their hashes are {} "
+                 "ranks {} and 0 begin with different tensors, both from {}: their hashes are {} "
                  "and {}; all ranks must see the same files",
                  rank, from, all[rank], all[0]);
   }

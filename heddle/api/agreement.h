@@ -1,4 +1,4 @@
-// The comparison of ranks before the first step: program, flags, files, initial state.
+// Compares ranks before the first step: program, flags, files and initial state.
 #pragma once
 
 #include <string>
@@ -9,21 +9,21 @@
 
 namespace heddle {
 
-// Fails on every rank unless all run the same program with the same flags, and names a rank and its
-// flags that differ. `flags` has a line for each, `--name=value`; flags about a rank's own output
-// may differ. `facts` are lines about the files that flags name: graphs, data.
+// Fails on every rank unless all run the same program with the same flags; the error names a rank
+// and its flags that differ. `flags` has a line `--name=value` for each flag. Flags about a rank's
+// own output may differ. `facts` are lines about the files that flags name: graphs, data.
 Status AgreeOnJob(run::Peers& peers, std::string_view flags, const std::string& facts);
 
-// A hash of the tensors that a run begins with, taken while they are read.
+// A hash of the tensors that a run begins with, computed while they are read.
 class StateHash {
  public:
-  // Sources that add every tensor that they return. This object must outlive them.
+  // Wraps a source so that every tensor it returns is hashed. This object must outlive the source.
   run::ParamSource Adding(run::ParamSource source);
   run::SavedState Adding(run::SavedState saved);
   void Add(const at::Tensor& tensor);
 
-  // Fails on every rank unless all have added the same tensors. `from` is their source, for the
-  // message.
+  // Fails on every rank unless all have hashed the same tensors. `from` names their source in the
+  // error.
   Status Agree(run::Peers& peers, const std::string& from) const;
 
  private:

@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// A small decoder on two ranks that shard its parameters.
+// A small decoder on two ranks with sharded parameters.
 template <typename Options>
 Options Small(int64_t steps) {
   Options options;
@@ -109,7 +109,7 @@ TEST(Api, PlanRefusesAMeshWithoutAuto) {
   EXPECT_TRUE(result.diagnostics()[0].message.starts_with("--mesh needs --parallelism.auto"));
 }
 
-// The peak that planning reports is that of the simulated step.
+// Planning must report the peak of the simulated step.
 TEST(Api, SimulatesTheStepThatIsPlanned) {
   testing::internal::CaptureStdout();
   SimulationOptions options;
@@ -133,7 +133,7 @@ TEST(Api, AxesThatSplitTheBatch) {
   EXPECT_EQ(BatchRanks(Mesh({{"dp_replicate", 2}, {"dp_mod_ep", 3}, {"dp_in_ep", 5}, {"tp", 7}})),
             30);
   EXPECT_EQ(BatchRanks(Mesh({{"tp", 7}})), 1);
-  // Names without a meaning.
+  // These names do not give the axes a role.
   EXPECT_EQ(BatchRanks(Mesh({{"dp_other", 2}, {"x_in_ep", 3}})), 6);
 }
 

@@ -1,5 +1,5 @@
 // HashLog: hashes of the tensors of all ranks after every step. If ranks are processes, rank 0
-// writes those of all.
+// writes all hashes.
 #pragma once
 
 #include <string>

@@ -61,9 +61,10 @@ Status JobRun::Agree(run::Peers& peers) {
 
 run::SessionOptions JobRun::OptionsOfSession(bool lockstep) const {
   run::SessionOptions options;
-  options.world = {.device = device_, .reducer = reducer_, .threads = given_.optimization.threads};
+  options.program = {
+      .device = device_, .reducer = reducer_, .threads = given_.optimization.threads};
   if (peers_ != nullptr && !lockstep)
-    options.world_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
+    options.program_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
   if (kernels_)
     options.kernels = [this](const Graph& graph) { return run::ArrangeKernels(graph, *kernels_); };
   options.recorder = given_.optimization.Recorder(device_);

@@ -20,13 +20,13 @@ struct SharedJobOptions {
   search::CompileSettings compile = {};
   OptimizationOptions optimization = {};
   LoopOptions loop = {};
-  // How long processes wait for each other.
+  // Timeout for waits between processes.
   std::chrono::milliseconds timeout = std::chrono::seconds(60);
-  // Lines that must be the same on all ranks, besides model, plan, graphs and data.
+  // Further lines that must be the same on all ranks, in addition to model, plan, graphs and data.
   std::string values = {};
 };
 
-// Told of the progress of a job. If ranks are processes, rank 0 alone is told of notes and steps.
+// Receives the progress of a job. If ranks are processes, only rank 0 reports notes and steps.
 class JobObserver {
  public:
   virtual ~JobObserver() = default;
@@ -34,7 +34,7 @@ class JobObserver {
   virtual void Note(const std::string& /*line*/) {}
   // The step is compiled.
   virtual void Compiled(const compile::CompileReport& /*report*/) {}
-  // A job that had begun failed.
+  // A job that had started failed.
   virtual void Failed(const Diagnostics& /*diagnostics*/) {}
 };
 
@@ -45,31 +45,31 @@ class JobRun {
   const compile::CompileReport& report() const { return compiled_->report; }
 
  protected:
-  // Both must outlive this.
+  // Both must outlive this object.
   JobRun(const SharedJobOptions& options, JobObserver& observer)
       : given_(options), observer_(observer) {}
 
-  // Opens the device and checks options. Unless all ranks are in this process, `processes` is the
-  // number of the job's processes (0: one per rank of the mesh), and `local_rank` the number of this
-  // one on its machine, if it is one of them.
+  // Opens the device and checks options. If ranks are processes, `processes` is their number (0:
+  // one per rank of the mesh), and `local_rank` is the number of this process on its machine, if it
+  // is a rank.
   Status OpenDevice(std::optional<int64_t> processes, std::optional<int64_t> local_rank);
-  // `for_training`: with metrics, and with the memory of every pass.
+  // `for_training` adds metrics, and the memory statistics of every pass.
   Status CompileGraphs(bool for_training);
-  // Checks the number of processes, and finds initial weights and data.
+  // Checks the number of processes, and opens initial weights and data.
   Status OpenInputs();
-  // From here on, this process has one rank only. Fails if the others do other work.
+  // Restricts this process to its own rank. Fails if the other ranks run another job.
   Status Agree(run::Peers& peers);
-  // A session of this process's ranks; of all ranks, if `lockstep` is set.
+  // Options for a session of this process's ranks, or of all ranks with `lockstep`.
   run::SessionOptions OptionsOfSession(bool lockstep = false) const;
   Result<std::unique_ptr<run::Session>> MakeSession(const StepGraphs& graphs,
                                                     const run::SessionOptions& options) const;
 
   const StepGraphs& graphs() const { return compiled_->graphs; }
-  // With all that options and searches decide.
+  // The complete plan, with the decisions of options and searches.
   const compile::Plan& plan() const { return compiled_->plan; }
   const run::Model& model() const { return compiled_->planned.model; }
   int64_t micro_batches() const { return planned().micro_batches(); }
-  // Whether this process speaks for the job.
+  // Whether this process reports for the job.
   bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
   void Say(const std::string& line) const {
     if (leads()) observer_.Note(line);

@@ -42,7 +42,8 @@ Result<std::unique_ptr<run::Dataset>> LoopOptions::OpenDataset(const run::Model&
   if (validation_interval > 0) options.held_out = 0.05;
   HEDDLE_TRY(std::unique_ptr<run::Dataset> opened, run::Dataset::Open(options));
   if (validation_interval > 0 && !opened->Has(run::DataSplit::kHeldOut))
-    return Error(Diag::kBadChoice, "--validation.interval is {}, and {} has too little to hold out",
+    return Error(Diag::kBadChoice,
+                 "--validation.interval is {}, but {} has too little data to hold out",
                  validation_interval, dataset);
   return opened;
 }

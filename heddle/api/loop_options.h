@@ -1,5 +1,5 @@
-// The training loop of a job: data, schedule, validation, checkpoints, log and faults. Messages
-// name the fields by the flags that set them.
+// Options of the training loop: data, schedule, validation, checkpoints, log and faults. Error
+// messages call a field by its flag.
 #pragma once
 
 #include <optional>
@@ -40,25 +40,25 @@ struct LoopOptions {
   std::string tensorboard = {};
   std::string cluster = {};
   int64_t log_every = 1;
-  // Steps to profile, as `3` or `10:3`; empty: none. Traces go to `profile_dir`, or to `profile` in
-  // the folder of checkpoints.
+  // Steps to profile, as `3` or `10:3`; empty: none. Traces are written to `profile_dir`, by
+  // default to `profile` in the folder of checkpoints.
   std::string profile = {};
   std::string profile_dir = {};
 
-  run::OddLoss on_nan = run::OddLoss::kStop;
-  run::OddLoss on_spike = run::OddLoss::kIgnore;
+  run::BadLossPolicy on_nan = run::BadLossPolicy::kStop;
+  run::BadLossPolicy on_spike = run::BadLossPolicy::kIgnore;
   double spike_factor = 3;
   int64_t max_restarts = 0;
 
-  // Null without `profile`.
+  // Returns null without `profile`.
   Result<std::unique_ptr<run::StepProfile>> MakeProfile(int64_t rank, c10::Device device) const;
   Result<run::Schedule> MakeSchedule(int64_t steps, double lr) const;
-  // For batches of `global_batch` rows.
+  // Opens the dataset for batches of `global_batch` rows.
   Result<std::unique_ptr<run::Dataset>> OpenDataset(const run::Model& model, int64_t global_batch,
                                                     uint64_t seed) const;
 };
 
-// Rows of the data as tensors. The dataset must outlive it.
+// Returns rows of the data as tensors. The dataset must outlive the result.
 run::BatchSource BatchesOf(const run::Dataset& dataset, run::DataSplit split, int64_t seq_len);
 
 }  // namespace heddle

@@ -93,12 +93,14 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
   bool fused = numerics.attention == run::AttentionKind::kCudnn ||
                (cuda && numerics.attention == run::AttentionKind::kFlash);
   if (fused && !(cuda && numerics.compute == DType::kBF16))
-    return Error(Diag::kBadChoice, "--attention is {}, which is for bf16 on cuda, not for {} on {}",
+    return Error(Diag::kBadChoice,
+                 "--attention is {}, which supports bf16 on cuda, but not {} on {}",
                  Name(attention), Name(precision), cuda ? "cuda" : "cpu");
   if (deterministic && numerics.attention == run::AttentionKind::kCudnn)
-    return Error(Diag::kBadChoice,
-                 "--attention=cudnn gives other gradients in every run; use --attention=flash, or "
-                 "--debug.deterministic=false with `heddle train`");
+    return Error(
+        Diag::kBadChoice,
+        "--attention=cudnn does not repeat the bits of gradients; use --attention=flash, or "
+        "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
   numerics.loss_divisor = divisor.value_or(loss_divisor);
   numerics.z_loss = z_loss;
@@ -107,7 +109,7 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
     return Error(
         Diag::kModelSize,
-        "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
+        "--training.local_batch_size is {} on {}; the size of the whole batch exceeds 64 bits",
         local_batch_size, Counted(batch_ranks, "rank"));
   return run::MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
 }

@@ -1,5 +1,4 @@
-// Which model a job is about, its batch and its numerics. Messages name the fields by the flags
-// that set them.
+// Options of the model, its batch and its numerics. Error messages call a field by its flag.
 #pragma once
 
 #include <functional>
@@ -20,44 +19,48 @@ struct ModelOptions {
   int64_t seq_len = 2048;
   DType precision = DType::kBF16;
   run::AttentionKind attention = run::AttentionKind::kFastest;
-  // None: that of the cluster, or the CPU without a cluster.
+  // Unset: the device of the cluster, or the CPU without a cluster.
   std::optional<run::Target> device = {};
-  // Same bits in every run. Commands that run a step set it; planning predicts the fastest kernels.
+  // Requires the same bits in every run. Commands that run a step set it; planning predicts the
+  // fastest kernels.
   bool deterministic = false;
   run::LossDivisor loss_divisor = run::LossDivisor::kValidTokens;
   double z_loss = 0;
   double aux_loss = 0;
   std::string load_path = {};
-  // By their names in ModelConfig; what is not given is the flavor's.
+  // Overrides of the flavor's values, by their names in ModelConfig.
   std::map<std::string, std::optional<int64_t>> sizes = {};
   std::map<std::string, std::optional<double>> numbers = {};
   std::map<std::string, std::string> choices = {};
   std::map<std::string, std::optional<bool>> switches = {};
   // The cluster whose device is the default, by name or file; null: the CPU.
   const std::string* cluster = nullptr;
-  // Whether the user set a field, by its flag. Such a field must not contradict a plan.
+  // Whether the user set the field of this flag. Such a field must not contradict a plan.
   std::function<bool(std::string_view flag)> given = nullptr;
 
   Result<run::Target> ChooseTarget() const;
-  // `cuda`: the name of the target.
+  // The name of the target, such as `cuda`.
   Result<std::string> DeviceName() const;
-  // The device of the rank with this number on its machine, in exact mode (train/exact.h) if
-  // `deterministic` is set.
+  // Opens the device of the rank with this number on its machine. `deterministic` turns on exact
+  // mode (train/exact.h).
   Result<c10::Device> Open(int64_t local_rank) const;
-  // For commands that run the model: the CPU computes by default although the machine has a GPU.
-  // Empty unless that is so.
+  // For commands that run the model: returns a note if the default device is the CPU although the
+  // machine has a GPU; otherwise an empty string.
   std::string DeviceNote(bool machine_has_gpu) const;
-  // For commands that load no weights: only --model=hf takes anything from the path.
+  // For commands that load no weights: fails if a path is given, unless --model=hf reads its
+  // config.
   Status CheckNoWeights() const;
-  // The first weights: those at the path, or random ones. The model must outlive the source.
+  // Returns the first weights: those at the path, or random ones. The model must outlive the
+  // result.
   Result<run::ParamSource> Params(run::Model& model, uint64_t seed) const;
-  // The sizes and constants alone.
+  // Returns the sizes and constants only.
   Result<run::ModelConfig> Config() const;
-  // The model for a batch of local_batch_size on each of `batch_ranks` ranks. With sequence
-  // parallelism norms work apart (StepNumerics). `divisor` replaces loss_divisor.
+  // Returns the model for a batch of local_batch_size on each of `batch_ranks` ranks. With sequence
+  // parallelism, gradients of norms are summed separately (StepNumerics). `divisor` replaces
+  // loss_divisor.
   Result<run::Model> Make(int64_t batch_ranks = 1, bool sequence_parallel = false,
                           std::optional<run::LossDivisor> divisor = std::nullopt) const;
-  // The same with these sizes and constants.
+  // The same with the given sizes and constants.
   Result<run::Model> MakeWith(const run::ModelConfig& config, int64_t batch_ranks = 1,
                               bool sequence_parallel = false,
                               std::optional<run::LossDivisor> divisor = std::nullopt) const;

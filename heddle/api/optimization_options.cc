@@ -9,7 +9,7 @@ Result<run::Reducer> OptimizationOptions::MakeReducer(bool processes,
                                                       c10::DeviceType device) const {
   HEDDLE_TRY(run::Reducer parsed, run::Reducer::Parse(reducer));
   if (processes && parsed.Format() != "gloo")
-    return Error(Diag::kBadChoice, "--runtime.reducer is {}; processes add up as {}",
+    return Error(Diag::kBadChoice, "--runtime.reducer is {}, but processes reduce as {}",
                  parsed.Format(), device == c10::kCPU ? "Gloo does: gloo" : "NCCL does");
   return parsed;
 }

@@ -1,4 +1,4 @@
-// Steps, seed, optimizer and runtime of a job. Messages name the fields by the flags that set them.
+// Steps, seed, optimizer and runtime of a job. Error messages call a field by its flag.
 #pragma once
 
 #include <functional>
@@ -19,20 +19,20 @@ struct OptimizationOptions {
   run::OptimizerOptions optimizer = {};
   std::string reducer = "gloo";
   int64_t threads = 1;
-  // Steps on a GPU are recorded and replayed, where that is possible.
+  // Records steps on a GPU and replays them, where possible.
   bool graph = true;
-  // Groups of ops on a GPU run as kernels of Heddle's own, with the bits of ATen.
+  // Runs groups of ops on a GPU as kernels of Heddle's own, with the bits of ATen.
   bool kernels = true;
-  // Empty: take no hashes.
+  // Empty: do not compute hashes.
   std::string hashes = {};
   bool hash_gradients = false;
 
-  // Ranks that are processes add up as Gloo does.
+  // `processes`: ranks are processes, which reduce as Gloo does.
   Result<run::Reducer> MakeReducer(bool processes, c10::DeviceType device) const;
-  // What records steps, for SessionOptions: empty on CPUs, and unless `graph` is set.
+  // Returns the factory of step recorders for SessionOptions; empty on CPUs and without `graph`.
   std::function<Result<std::unique_ptr<run::RunRecorder>>()> Recorder(c10::Device device) const;
-  // Heddle's own kernels; null on CPUs, unless `kernels` is set, and if they cannot be compiled, which
-  // `notice` is told.
+  // Returns Heddle's own kernels; null on CPUs, without `kernels`, or if they cannot be compiled.
+  // In the last case, calls `notice`.
   std::unique_ptr<run::Kernels> OwnKernels(
       c10::Device device, const std::function<void(const std::string&)>& notice) const;
 };

@@ -40,10 +40,11 @@ bool ParallelOptions::HasDegrees() const {
 
 Status ParallelOptions::CheckPlanIsFile() const {
   if (plan_file != "-") return Done{};
-  return Error(Diag::kUsage, "--plan is standard input; training reads its plan from a file");
+  return Error(Diag::kUsage,
+               "--plan is standard input, but training reads its plan from a file; give a path");
 }
 
-// The degrees as given, with -1 worked out.
+// Returns the degrees, with -1 replaced by the remaining factor.
 Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
   std::vector<int64_t> out = degrees;
   std::optional<size_t> open;
@@ -67,7 +68,7 @@ Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
   }
   if (open) ranks *= out[*open] = std::max<int64_t>(world / ranks, 1);
   if (world != 0 && ranks != world)
-    return Error(Diag::kMeshSize, "the degrees {} make {}, --world_size is {}",
+    return Error(Diag::kMeshSize, "the degrees {} make {}, but --world_size is {}",
                  fmt::join(out, " x "), Counted(ranks, "rank"), world);
   return out;
 }
@@ -103,7 +104,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
     const compile::Preset& preset = *compile::Presets()[i];
     if (preset.role == AxisRole::kTensor) HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
     if (preset.splits_batch) layout.batch_ranks *= degree[i];
-    // One rank is a mesh, too.
+    // A mesh must have at least one axis, also on one rank.
     bool only = i + 1 == degree.size() && axes.empty();
     if (degree[i] == 1 && !only) continue;
     for (const MeshAxis& axis : axes) {
@@ -132,7 +133,7 @@ Status ParallelOptions::CheckExperts(const Layout& layout) const {
   int64_t tensor = layout.degree("tensor");
   if (expert_tensor != 1 && expert_tensor != tensor)
     return Error(Diag::kMeshSize,
-                 "--parallelism.expert_tensor_parallel_degree is {}; it is 1 or "
+                 "--parallelism.expert_tensor_parallel_degree is {}, expected 1 or "
                  "--parallelism.tensor_parallel_degree, {}",
                  expert_tensor, tensor);
   bool borrows = expert_tensor == 1 && tensor > 1;
@@ -148,7 +149,7 @@ Status ParallelOptions::CheckExperts(const Layout& layout) const {
                  expert, Counted(most, "rank"), borrows ? " or are tensor-parallel" : "");
   if (borrows && expert % tensor != 0)
     return Error(Diag::kMeshSize,
-                 "--parallelism.expert_parallel_degree is {}, no multiple of "
+                 "--parallelism.expert_parallel_degree is {}, not a multiple of "
                  "--parallelism.tensor_parallel_degree, {}; "
                  "--parallelism.expert_tensor_parallel_degree={} splits each expert instead",
                  expert, tensor, tensor);
@@ -188,8 +189,8 @@ Status ParallelOptions::SetGradients(DType precision, compile::Plan& plan) const
   plan.wide_tensor_grads = wide_tensor_gradients;
   if (narrow_gradients && precision != DType::kBF16)
     return Error(Diag::kBadChoice,
-                 "--training.mixed_precision_reduce is bf16, and --precision is {}; gradients are "
-                 "summed in the type they are computed in, or in a wider one",
+                 "--training.mixed_precision_reduce is bf16, but --precision is {}; gradients are "
+                 "summed in the type in which they are computed, or in a wider one",
                  Name(precision));
   plan.narrow_grads = narrow_gradients;
   if (gradients == "sum") return Done{};
@@ -203,7 +204,7 @@ Status ParallelOptions::SetGradients(DType precision, compile::Plan& plan) const
   if (error != std::errc() || end != gradients.data() + gradients.size() ||
       !compile::IsGradDivisor(factor)) {
     return Error(Diag::kBadChoice,
-                 "--parallelism.gradients is `{}`; it is sum, average or a positive number",
+                 "--parallelism.gradients is `{}`, expected sum, average or a positive number",
                  gradients);
   }
   plan.grad_divisor = factor;
@@ -213,7 +214,7 @@ Status ParallelOptions::SetGradients(DType precision, compile::Plan& plan) const
 Status ParallelOptions::CheckPlan(const run::ModelConfig& config, DType precision,
                                   const compile::Plan& plan) const {
   if (world != 0 && world != plan.mesh.ranks())
-    return Error(Diag::kUsage, "--world_size is {}, and the plan is for {} on the mesh [{}]", world,
+    return Error(Diag::kUsage, "--world_size is {}, but the plan is for {} on the mesh [{}]", world,
                  Counted(plan.mesh.ranks(), "rank"), Format(plan.mesh));
   ParallelOptions of_degrees = *this;
   of_degrees.world = 0;
@@ -222,7 +223,7 @@ Status ParallelOptions::CheckPlan(const run::ModelConfig& config, DType precisio
     HEDDLE_TRY(Layout layout, of_degrees.MakeLayout(config));
     if (layout.mesh != plan.mesh)
       return Error(Diag::kUsage,
-                   "the degrees of parallelism make the mesh [{}], and the plan is for [{}]; "
+                   "the degrees of parallelism make the mesh [{}], but the plan is for [{}]; "
                    "remove the flags, or --plan",
                    Format(layout.mesh), Format(plan.mesh));
   }

@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-// Fails for options that state what is to be found.
+// Fails for options that specify what --parallelism.auto chooses.
 Status CheckAutomatic(const PlanOptions& options) {
   const ParallelOptions& parallel = options.parallel;
   if (!options.automatic && !options.mesh.empty())

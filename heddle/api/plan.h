@@ -20,35 +20,35 @@ struct PlanOptions {
   ParallelOptions parallel = {};
   search::CompileSettings compile = {};
   price::PriceOptions prices = {};
-  // The optimizer of the step; none: the step has gradients only.
+  // The optimizer of the step; unset: the step computes gradients only.
   std::optional<run::OptimizerOptions> optimizer = run::OptimizerOptions();
-  // Finds the placements that make the step fastest on the cluster, on this mesh (`dp=32,tp=8`) or
-  // on that of the degrees.
+  // Finds the placements that minimize the step time on the cluster, on this mesh (`dp=32,tp=8`) or
+  // on the mesh of the degrees.
   bool automatic = false;
   std::string mesh = {};
   search::Allowance allowance = search::AutoOptions().allowance;
-  // The stage whose graph `report.text` has.
+  // The stage whose graph is stored in `report.text`.
   std::optional<compile::Stage> print = {};
 };
 
 struct PlanResult {
-  // Its module is compiled: the graph that one rank runs.
+  // Contains the compiled module: the graph that one rank runs.
   PlannedStep step;
   search::FoundPlan found;
   compile::CompileReport report;
   price::StepSummary summary;
-  // For people: options without effect, and memory that a device does not have.
+  // Notes for people: options without effect, and memory that exceeds the device's.
   std::vector<std::string> notes;
-  // Whose kernels the step uses: `cuda`.
+  // The device type whose kernels the step uses, such as `cuda`.
   std::string device;
   price::CostModel costs;
-  // The time that the search for a plan took.
+  // The time of the search for a plan.
   Nanos finding;
 };
 
-// The first part of api::Plan: a captured step, and a plan that may still have to be found.
+// The first part of api::Plan: captures the step. The plan may still contain `auto`.
 Result<PlannedStep> CapturePlanned(const PlanOptions& options);
-// The second part. `costs` are those of `cluster`.
+// The second part. `costs` is the cost model of `cluster`.
 Result<PlanResult> CompilePlanned(const PlanOptions& options, PlannedStep step,
                                   price::CostModel costs, const std::string& cluster);
 

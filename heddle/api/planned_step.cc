@@ -20,9 +20,10 @@ Result<compile::Plan> ReadPlan(const ModelOptions& model, const ParallelOptions&
   HEDDLE_TRY(compile::Plan plan,
              compile::ParsePlan(text, parallel.plan_file == "-" ? "<stdin>" : parallel.plan_file));
   if (plan.automatic)
-    return Error(Diag::kUsage,
-                 "the plan says `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
-                 "finds one");
+    return Error(
+        Diag::kUsage,
+        "the plan contains `auto`; `heddle parallelize` fills it in, and --parallelism.auto "
+        "finds one");
   HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_RETURN_IF_ERROR(parallel.CheckPlan(config, model.precision, plan));
   return plan;
@@ -35,44 +36,44 @@ ParallelOptions::Layout LayoutOf(const compile::Plan& plan) {
   return layout;
 }
 
-// Where a plan does not state it, its mesh decides whether norms work apart.
+// If the plan does not state it, the mesh decides whether norms' gradients are summed separately.
 bool HasTensorAxis(const Mesh& mesh) {
-  return std::ranges::any_of(
-      mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kTensor; });
+  return std::ranges::any_of(mesh.axes(),
+                             [](const MeshAxis& axis) { return axis.role == AxisRole::kTensor; });
 }
 
 void SetNormsApart(bool apart, compile::Plan& plan) {
   if (apart != HasTensorAxis(plan.mesh)) plan.decisions.norms_apart = apart;
 }
 
-// The batch of a step, by flags.
+// Returns the batch of a step from flags.
 Result<compile::PlanBatch> BatchOf(const ModelOptions& model, int64_t batch_ranks,
                                    int64_t global_batch) {
   compile::PlanBatch batch{.seq_len = model.seq_len};
   if (__builtin_mul_overflow(model.local_batch_size, batch_ranks, &batch.sequences))
     return Error(
         Diag::kModelSize,
-        "--training.local_batch_size is {}, on {}; the whole batch does not fit into 64 bits",
+        "--training.local_batch_size is {} on {}; the size of the whole batch exceeds 64 bits",
         model.local_batch_size, Counted(batch_ranks, "rank"));
   if (global_batch == 0) return batch;
-  // A batch that no model takes is reported when the model is made.
+  // A batch without sequences is reported when the model is made.
   if (batch.sequences < 1) return batch;
   if (global_batch % batch.sequences != 0)
     return Error(Diag::kModelSize,
-                 "--training.global_batch_size is {}, no multiple of the {} of all ranks",
+                 "--training.global_batch_size is {}, not a multiple of the {} of all ranks",
                  global_batch, Counted(batch.sequences, "sequence"));
   batch.micro_batches = global_batch / batch.sequences;
   batch.sequences = global_batch;
   return batch;
 }
 
-// That flags of the batch agree with the plan's.
+// Checks that flags of the batch agree with the plan's.
 Status CheckBatch(const ModelOptions& model, const compile::PlanBatch& stated, int64_t batch_ranks,
                   int64_t global_batch) {
   auto given = [&](std::string_view flag) { return model.given && model.given(flag); };
   auto refuse = [&](std::string_view flag, int64_t value, const std::string& means) -> Status {
     return Error(Diag::kModelSize,
-                 "{} is {}{}, and the plan has `batch {}`; remove the flag, or use a plan for "
+                 "{} is {}{}, but the plan has `batch {}`; remove the flag, or use a plan for "
                  "that batch",
                  flag, value, means, Format(stated));
   };
@@ -137,7 +138,7 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
 
 namespace {
 
-// The presets whose axes a mesh can have, in their order, each with a plan.
+// Returns a plan for each preset whose axes the mesh can have.
 Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
                                                  const run::ModelConfig& config) {
   std::vector<std::string> axes;
@@ -212,7 +213,7 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const compile::Plan& pla
 
 Result<PlannedStep> PlanPass(const ModelOptions& model, const compile::Plan& plan,
                              const run::CaptureOptions& capture) {
-  // The plan states the batch that the flags ask for.
+  // The plan states the batch of the flags now.
   ModelOptions flags = model;
   flags.given = nullptr;
   return PlanStep(flags, plan, capture);

@@ -1,4 +1,4 @@
-// From options to a captured step and its plan.
+// Captures a step and makes its plan from options.
 #pragma once
 
 #include <optional>
@@ -11,34 +11,35 @@
 namespace heddle {
 
 struct PlannedStep {
-  // For one pass: a micro-batch of the step.
+  // The model for one micro-batch of the step.
   run::Model model;
   ParallelOptions::Layout layout;
-  // As captured.
+  // The captured graph.
   Module module;
-  // It states the batch.
+  // Always states the batch.
   compile::Plan plan;
-  // For a plan that is still to be found: what it has to beat.
+  // If the plan contains `auto`: the plans that the search must beat.
   std::vector<search::RivalPlan> rivals = {};
   Nanos capture;
 
   int64_t micro_batches() const { return plan.decisions.batch->micro_batches; }
 };
 
-// Captures a pass of the step, for a plan in a file or by degrees. `local_batch_size` counts for
-// each of its `batch_ranks`; a `global_batch` other than 0 is the sequences of the whole step.
-// `capture.accumulate` counts only where the step has several micro-batches.
+// Captures a micro-batch of the step, for a plan from a file or from degrees. `local_batch_size` is
+// the number of sequences per rank of `batch_ranks`. `global_batch` is the number of sequences of
+// the whole step, if not
+// 0. `capture.accumulate` applies only if the step has several micro-batches.
 Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& parallel,
                              const run::CaptureOptions& capture, int64_t global_batch = 0);
-// For placements that are to be found on the mesh of `layout`: a plan that says `auto`, and the
-// presets that it must beat.
+// Captures a step for automatic placements on the mesh of `layout`: with a plan that contains
+// `auto`, and the presets that it must beat.
 Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOptions& parallel,
                                  ParallelOptions::Layout layout,
                                  const run::CaptureOptions& capture);
-// For a plan. Fails if flags contradict its batch.
+// Captures a step for a given plan. Fails if flags contradict its batch.
 Result<PlannedStep> PlanStep(const ModelOptions& model, const compile::Plan& plan,
                              const run::CaptureOptions& capture, int64_t global_batch = 0);
-// Another pass of a step that was planned already.
+// Captures another graph of a planned step, such as validation.
 Result<PlannedStep> PlanPass(const ModelOptions& model, const compile::Plan& plan,
                              const run::CaptureOptions& capture);
 

@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-// `what` names the flag or the model, with its value.
+// `what` is the flag or the model, with its value.
 Failure Refused(std::string_view what, std::string_view instead = "") {
   return Error(Diag::kBadChoice, "--against=pytorch does not support {}{}{}", what,
                instead.empty() ? "" : "; ", instead);
@@ -22,7 +22,8 @@ Status CheckNumerics(const PyTorchJob& job) {
   if (parallel.wide_tensor_gradients) return Refused("--parallelism.tensor_gradients=wide");
   if (job.reduce_first) return Refused("--parallelism.reduce_before_scatter");
   if (job.train.reducer != "gloo")
-    return Refused("--runtime.reducer=" + job.train.reducer, "PyTorch adds as Gloo does: gloo");
+    return Refused("--runtime.reducer=" + job.train.reducer,
+                   "PyTorch reduces as Gloo does: use gloo");
   return Done{};
 }
 
@@ -31,7 +32,7 @@ Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
   if (config.family->attention == nullptr || config.mla.kv_rank > 0 || config.moe.experts > 0)
     return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor,
                                config.family->name, config.flavor),
-                   "it has that of llama3, and of qwen3 without experts");
+                   "it supports llama3, and qwen3 without experts");
   if (layout.split_loss && job.model.z_loss > 0)
     return Refused(fmt::format("--training.z_loss={} with a loss split over {} ranks",
                                job.model.z_loss, layout.tensor),
@@ -46,14 +47,14 @@ Status CheckExpertRanks(const PyTorchJob& job, const PyTorchLayout& layout) {
   for (const run::ParamSpec& param : job.step.model.params) {
     if (param.shape.size() < 3 && param.shape[0] % layout.shard != 0)
       return Refused(
-          fmt::format("expert parallelism with `{}`, whose {} rows do not divide among "
+          fmt::format("expert parallelism with `{}`, whose {} rows are not a multiple of "
                       "{} ranks",
                       param.name, param.shape[0], layout.shard));
   }
   return Done{};
 }
 
-// FSDP2 splits stacks of experts inside the experts only where they divide.
+// FSDP2 splits stacks of experts within experts only if their rows divide evenly.
 Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
   int64_t ranks = layout.shard / layout.expert;
   for (const run::ParamSpec& param : job.step.model.params) {
@@ -67,14 +68,14 @@ Status CheckStacks(const PyTorchJob& job, const PyTorchLayout& layout) {
   return Done{};
 }
 
-// The degrees that make the mesh of a plan, by the roles of its axes.
+// Returns the degrees that give the mesh of a plan, by the roles of its axes.
 std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
   ParallelOptions options;
   for (const MeshAxis& axis : mesh.axes()) {
     AxisRole role = axis.role;
     if (role == AxisRole::kNone) return std::nullopt;
     if (role == AxisRole::kExpert) options.expert = axis.size;
-    // Ranks that share experts also shard.
+    // Ranks that share experts are part of the shard degree.
     AxisRole counted = role == AxisRole::kExpert ? AxisRole::kShard : role;
     for (size_t i = 0; i < compile::Presets().size(); ++i) {
       if (compile::Presets()[i]->role == counted) options.degrees[i] *= axis.size;
@@ -83,7 +84,7 @@ std::optional<ParallelOptions> DegreesOf(const Mesh& mesh) {
   return options;
 }
 
-// The layout by degrees whose plan is the one that is given.
+// Returns the layout by degrees that gives the same plan, if there is one.
 Result<std::optional<ParallelOptions::Layout>> LayoutOfPlan(const PyTorchJob& job) {
   const PlannedStep& step = job.step;
   const run::ModelConfig& config = step.model.config;
@@ -165,7 +166,7 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
     HEDDLE_TRY(std::optional<ParallelOptions::Layout> named, LayoutOfPlan(job));
     if (!named)
       return Refused(fmt::format("the plan {}", job.parallel.plan_file),
-                     "its placements are not those of FSDP, HSDP, tensor or expert parallelism "
+                     "its placements differ from those of FSDP, HSDP, tensor or expert parallelism "
                      "as --parallelism flags write them");
     layout = *std::move(named);
   } else if (job.parallel.expert_tensor > 1 && layout.expert > 1) {
@@ -179,7 +180,7 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
       (found.world() > 1 || job.step.model.config.moe.experts > 0))
     return Refused(fmt::format("--runtime.device=cuda on {} ranks of {}", found.world(),
                                job.step.model.config.family->name),
-                   "on GPUs it has one rank of a model without experts");
+                   "on GPUs it supports one rank of a model without experts");
   if (found.tensor > 1) HEDDLE_RETURN_IF_ERROR(CheckTensor(job, found));
   if (found.expert > 1) HEDDLE_RETURN_IF_ERROR(CheckExpertRanks(job, found));
   HEDDLE_RETURN_IF_ERROR(CheckStacks(job, found));

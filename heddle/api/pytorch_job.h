@@ -1,4 +1,4 @@
-// A job as the Python program of `heddle verify --against=pytorch` reads it.
+// A job in the form that the Python program of `heddle verify --against=pytorch` reads.
 #pragma once
 
 #include <string>
@@ -15,18 +15,18 @@ struct PyTorchJob {
   const OptimizationOptions& train;
   const LoopOptions& job;
   const PlannedStep& step;
-  // Micro-batches of a step.
+  // Number of micro-batches per step.
   int64_t accumulated = 1;
-  // --parallelism.reduce_before_scatter
+  // The flag --parallelism.reduce_before_scatter.
   bool reduce_first = false;
 };
 
-// How PyTorch spreads the job over ranks.
+// How PyTorch distributes the job over ranks.
 struct PyTorchLayout {
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
-  // Neighbouring ranks of `shard` that share the experts.
+  // Consecutive ranks of `shard` that share the experts.
   int64_t expert = 1;
   bool sequence_parallel = true;
   bool split_loss = true;
@@ -34,8 +34,8 @@ struct PyTorchLayout {
   int64_t world() const { return replicate * shard * tensor; }
 };
 
-// Fails with the flag, the model or the plan that FSDP2 and tensor parallelism of PyTorch do not
-// have, or that the program does not support.
+// Returns the layout. Fails if the program, FSDP2 or PyTorch's tensor parallelism does not support
+// the job; the error names the flag, the model or the plan.
 Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job);
 
 // Writes `job.json`, the initial weights and, unless they are synthetic, the tokens of all steps

@@ -10,7 +10,7 @@ namespace heddle {
 Failure PyTorchReference::NoTorch(std::string_view why) const {
   return Error(Diag::kUsage,
                "--python={} has no PyTorch ({}); install it with `{} -m pip install torch=={}`, or "
-               "name another interpreter",
+               "give another interpreter",
                python_, why, python_, torch_.substr(0, torch_.find('+')));
 }
 

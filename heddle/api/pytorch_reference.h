@@ -1,4 +1,4 @@
-// PyTorchReference: a job that PyTorch trains in its own processes (verify/pytorch/reference.py).
+// PyTorchReference: trains a job with PyTorch in separate processes (verify/pytorch/reference.py).
 #pragma once
 
 #include <memory>
@@ -12,27 +12,28 @@ namespace heddle {
 
 class PyTorchReference {
  public:
-  // `torch` is the version that this program is built with.
+  // `torch` is the version that this program was built with.
   PyTorchReference(std::string python, std::string torch)
       : python_(std::move(python)), torch_(std::move(torch)) {}
 
-  // Where the job is to be written before Start.
+  // The folder into which the job must be written before Start.
   const std::string& folder() const { return folder_.path(); }
-  // Fails if the interpreter is absent or has no torch, with the command that installs it.
+  // Starts the program. Fails if the interpreter is missing or has no torch; the error contains the
+  // command that installs it.
   Status Start();
-  // The same check alone, without a job.
+  // Makes only the check of Start, without a job.
   Status CheckTorch() const;
-  // The fault of the initial weights; empty if they are right.
+  // The error in the initial weights; empty if they are right.
   const std::string& wrong_weights() const { return wrong_weights_; }
-  // The version of the torch that trains.
+  // The version of PyTorch.
   const std::string& version() const { return version_; }
-  // The hashes of all ranks after the next step.
+  // Returns the hashes of all ranks after the next step.
   Result<run::StepHashes> NextStep();
 
  private:
   Result<std::unique_ptr<run::LineProcess>> StartPython(std::vector<std::string> arguments) const;
   Failure NoTorch(std::string_view why) const;
-  // For a program that ended too soon: its exit code and the end of its standard error.
+  // Makes the error of a program that ended early: its exit code and the end of its standard error.
   Failure Ended();
 
   std::string python_;

@@ -11,7 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 Json ToJson(const run::Difference& d) {
-  return {{"rank", d.rank},         {"held", d.held ? static_cast<int>(*d.held) : -1},
+  return {{"rank", d.rank},         {"held", d.kind ? static_cast<int>(*d.kind) : -1},
           {"param", d.param},       {"element", d.element},
           {"elements", d.elements}, {"differing", d.differing_elements},
           {"first", d.first},       {"second", d.second}};
@@ -20,7 +20,7 @@ Json ToJson(const run::Difference& d) {
 run::Difference DifferenceFrom(const Json& json) {
   run::Difference d;
   d.rank = json["rank"];
-  if (json["held"] >= 0) d.held = static_cast<run::Held>(json["held"].get<int>());
+  if (json["held"] >= 0) d.kind = static_cast<run::StateKind>(json["held"].get<int>());
   d.param = json["param"];
   d.element = json["element"];
   d.elements = json["elements"];
@@ -39,8 +39,9 @@ Status CheckProcesses(int64_t processes, const Mesh& mesh) {
                Counted(mesh.ranks(), "rank"));
 }
 
-Result<run::WorldOptions> OwnRank(run::Peers& peers, const Module& module, c10::Device device) {
-  run::WorldOptions options;
+Result<run::RankProgramOptions> OwnRank(run::Peers& peers, const Module& module,
+                                        c10::Device device) {
+  run::RankProgramOptions options;
   options.device = device;
   options.ranks = {peers.rank()};
   HEDDLE_TRY(options.transport,

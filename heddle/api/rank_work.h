@@ -8,13 +8,13 @@
 #include "heddle/core/ir/mesh.h"
 #include "heddle/run/runtime/process/peers.h"
 #include "heddle/run/runtime/process/process_transport.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/verify/verify.h"
 
 namespace heddle {
 
-// Meets the other ranks and does `work` as one of them. If it fails, the observer and the other
-// ranks are told before this process waits for the others to end.
+// Connects to the other ranks and runs `work` as one of them. After a failure, notifies the
+// observer and the other ranks, then waits for the others to end.
 template <typename T, typename Observer>
 Result<T> WorkAsRank(const run::PeerAddress& address, std::chrono::milliseconds timeout,
                      const std::function<Result<T>(run::Peers&)>& work, Observer& observer) {
@@ -27,15 +27,16 @@ Result<T> WorkAsRank(const run::PeerAddress& address, std::chrono::milliseconds 
   return done;
 }
 
-// Fails unless there is a process for every rank of the mesh.
+// Fails unless there is one process per rank of the mesh.
 Status CheckProcesses(int64_t processes, const Mesh& mesh);
 
-// For a world of which this process has one rank.
-Result<run::WorldOptions> OwnRank(run::Peers& peers, const Module& module, c10::Device device);
+// Returns options for running one rank in this process.
+Result<run::RankProgramOptions> OwnRank(run::Peers& peers, const Module& module,
+                                        c10::Device device);
 
-// The sums of all, and the difference of the lowest rank that has one.
+// Combines comparisons: sums the counts, and takes the difference of the lowest rank that has one.
 run::Share<run::Comparison> ShareComparison(run::Peers& peers);
-// The one of the lowest rank.
+// Takes the finding of the lowest rank that has one.
 run::Share<std::optional<run::NodeFinding>> ShareOrigin(run::Peers& peers);
 
 }  // namespace heddle

@@ -5,12 +5,13 @@
 namespace heddle {
 namespace {
 
-// `llama3 8B`
+// Returns a title such as `llama3 8B`.
 std::string TrainedModel(const PlannedStep& step) {
   return fmt::format("{} {}", step.model.config.family->name, step.model.config.flavor);
 }
 
-// The pipeline as it is written: settings and statements that change it are about the planned step.
+// Simulates the step with another pipeline. The pipeline is used as written: settings and
+// statements that change pipelines apply to the planned step only.
 Result<search::SimulatedModule> SimulateOther(const SimulationOptions& options,
                                               const PlannedStep& step,
                                               const price::CostModel& costs) {
@@ -28,7 +29,7 @@ Result<search::SimulatedModule> SimulateOther(const SimulationOptions& options,
   return simulated;
 }
 
-// All but the last micro-batch leave the optimizer out.
+// All micro-batches but the last leave the optimizer out.
 Status AddOtherMicroBatches(const SimulationOptions& options, const PlanResult& plan,
                             price::Simulation& last) {
   int64_t count = plan.step.micro_batches();

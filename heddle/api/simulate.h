@@ -1,5 +1,4 @@
-// api::Simulate: plans a step and simulates it on a cluster, next to the same step with another
-// pipeline.
+// api::Simulate: plans a step and simulates it on a cluster, optionally with another pipeline, too.
 //
 //   SimulationOptions options;
 //   options.plan.model.flavor = "8B";
@@ -16,12 +15,12 @@ namespace heddle {
 struct SimulationOptions {
   PlanOptions plan = {};
   price::SimulateOptions simulate = {};
-  // The pipeline to compare with; the one of the step: no comparison.
+  // The pipeline to compare with. If it is the pipeline of the step, nothing is compared.
   std::string against = "none";
 };
 
 struct SimulationResult {
-  // The planned step is the last; the one that it is compared with, if any, the first.
+  // The planned step is the last module. The first is the compared step, if there is one.
   std::vector<search::SimulatedModule> modules;
   PlanResult plan;
 

@@ -47,7 +47,7 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options) {
   Module step = planned.module;
   HEDDLE_TRY(compile::CompileReport report, compile::Compile(step, found.plan, how));
   if (options.on_compiled) options.on_compiled(report);
-  // The graphs that follow the plan of the step.
+  // Compiles further graphs with the plan of the step.
   auto compile = [&](const run::CaptureOptions& other) -> Result<Module> {
     if (other.optimizer) return std::move(step);
     HEDDLE_TRY(PlannedStep pass, PlanPass(options.model, found.plan, other));

@@ -1,5 +1,4 @@
-// The compiled graphs of a job: its step and, where the job needs them, the micro-batches before it
-// and validation.
+// The compiled graphs of a job: the step, the earlier micro-batches, and validation.
 #pragma once
 
 #include <functional>
@@ -17,10 +16,10 @@ struct StepGraphOptions {
   const ParallelOptions& parallel;
   const search::CompileSettings& compile;
   run::OptimizerOptions optimizer;
-  // Sequences of a step; 0: one batch.
+  // Sequences per step; 0: one micro-batch.
   int64_t global_batch = 0;
   bool validates = false;
-  // Adds what the graph measures (how often experts are used) to its outputs.
+  // Adds metrics of the step to its outputs, such as the load of experts.
   bool metrics = false;
   // Measures the memory of every pass.
   bool measure = false;
@@ -28,7 +27,7 @@ struct StepGraphOptions {
   std::function<void(const compile::CompileReport&)> on_compiled = {};
 };
 
-// With several micro-batches, `first` runs the first, `more` those between, `step` the last one.
+// With several micro-batches, `first` runs the first, `more` those between, and `step` the last.
 struct StepGraphs {
   Module step;
   std::optional<Module> first = {};
@@ -43,19 +42,20 @@ struct StepGraphs {
 
 struct CompiledStep {
   PlannedStep planned;
-  // The complete plan, with decisions of flags and searches. All graphs follow it.
+  // The complete plan, with decisions of flags and searches. All graphs use it.
   compile::Plan plan;
-  // The options of compilation; their manager points to `costs`.
+  // Options of the compilation. Their manager points to `costs`.
   std::unique_ptr<const price::CostModel> costs;
   compile::CompileOptions options;
-  // The report of the step.
+  // The report on the step.
   compile::CompileReport report;
   StepGraphs graphs;
 };
 
 Result<CompiledStep> CompileStep(const StepGraphOptions& options);
 
-// Compiles one graph for each pass through the model. `compile` takes the graph of one.
+// Compiles one graph for each kind of micro-batch, and for validation. `compile` captures and
+// compiles one graph.
 struct PassCaptures {
   int64_t micro_batches = 1;
   run::OptimizerOptions optimizer;

@@ -1,4 +1,4 @@
-// api::Train: trains a job from begin to end.
+// api::Train: trains a job from beginning to end.
 //
 //   TrainOptions options;
 //   options.parallel.degrees = ...;
@@ -10,9 +10,9 @@
 
 namespace heddle::api {
 
-// If RANK is set, this process is that rank of a job, as torchrun starts it. Otherwise it has all
-// ranks. A run resumes from the newest checkpoint in its folder. SIGTERM and the first SIGINT save
-// a checkpoint and end the run.
+// If RANK is set, as by torchrun, this process is that rank of a job. Otherwise it has all ranks. A
+// run resumes from the newest checkpoint in its folder. SIGTERM and the first SIGINT save a
+// checkpoint and end the run.
 Result<TrainResult> Train(const TrainOptions& options, TrainObserver& observer);
 
 }  // namespace heddle::api

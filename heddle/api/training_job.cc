@@ -15,7 +15,7 @@
 
 namespace heddle {
 
-// --- Preparing
+// --- Preparation
 
 Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int64_t> local_rank) {
   HEDDLE_RETURN_IF_ERROR(OpenDevice(processes, local_rank));
@@ -70,11 +70,11 @@ Status TrainingJob::CheckResumed(const run::Checkpoint& checkpoint) {
   HEDDLE_TRY(run::SavedRunState saved, run::ReadRunState(checkpoint));
   largest_token_ = saved.largest_token;
   if (checkpoint.step() <= options_.optimization.steps) return Done{};
-  return Error(Diag::kCheckpoint, "{} has {}, --training.steps is {}", checkpoint.path(),
+  return Error(Diag::kCheckpoint, "{} has {}, but --training.steps is {}", checkpoint.path(),
                Counted(checkpoint.step(), "step"), options_.optimization.steps);
 }
 
-// All ranks go on from the newest that all of them find whole.
+// All ranks resume from the newest checkpoint that is complete for all of them.
 Status TrainingJob::FindCheckpoint() {
   run::OpenCheckpointOptions options;
   options.step = options_.loop.load_step;
@@ -123,7 +123,7 @@ Status TrainingJob::OpenWriter() {
   HEDDLE_TRY(std::vector<std::string> words,
              peers_->Exchange(fmt::format("{:x}-{:x}", now, ::getpid())));
   options.run = words[0];
-  // Rank 0 clears the folder up. Nobody writes before that, and all hear if it cannot.
+  // Rank 0 removes partial folders first. The other ranks wait, and stop if that fails.
   Result<std::unique_ptr<run::CheckpointWriter>> opened = Failure{};
   if (leads()) opened = run::CheckpointWriter::Open(options);
   std::string failed = leads() && !opened.ok() ? opened.diagnostics()[0].message : "";
@@ -135,9 +135,9 @@ Status TrainingJob::OpenWriter() {
   return Done{};
 }
 
-// Each rank checks a part of the data. If one finds a token outside of the vocabulary, all end.
+// Each rank checks a part of the data. If one finds a token outside the vocabulary, all stop.
 Status TrainingJob::CheckTokens() {
-  // The run that wrote the checkpoint has checked all of the same data.
+  // The run that wrote the checkpoint has checked the same data.
   if (largest_token_) return Done{};
   run::TokenCheck check;
   check.first_step = resumed_ ? resumed_->step() + 1 : 1;
@@ -172,20 +172,21 @@ Status TrainingJob::Open() {
     trainer_.save = [this](const run::Session& session) { return Save(session); };
   }
   int64_t after = resumed_ ? resumed_->step() : 0;
-  if (resumed_) Say(fmt::format("going on from step {} ({})", after, resumed_->path()));
+  if (resumed_) Say(fmt::format("resuming after step {} ({})", after, resumed_->path()));
   HEDDLE_RETURN_IF_ERROR(CheckTokens());
   if (!leads()) return Done{};
   return watcher_.Begins(after);
 }
 
-// A save that fails does not end the run: the checkpoint before it stays.
+// A failed save does not end the run: the previous checkpoint remains.
 Status TrainingJob::Save(const run::Session& session) {
   Status saved = writer_->Save(run::SnapshotOf(session, model(), run::FormatRunState(State())));
   if (saved.ok() && !options_.loop.async) saved = writer_->Finish();
   if (!saved.ok())
-    Say(fmt::format(
-        "warning: no checkpoint was written: {}; training goes on, the one before stays",
-        saved.diagnostics()[0].message));
+    Say(
+        fmt::format("warning: no checkpoint was written: {}; training continues, and the previous "
+                    "checkpoint remains",
+                    saved.diagnostics()[0].message));
   return Done{};
 }
 
@@ -202,7 +203,7 @@ Result<std::unique_ptr<run::Session>> TrainingJob::MakeRun(StateHash* hash) cons
   return MakeSession(graphs(), options);
 }
 
-// Ranks may read the same path on machines with other files.
+// Ranks may read the same path on machines with different files.
 Result<std::unique_ptr<run::Session>> TrainingJob::MakeFirstRun() const {
   if (peers_ == nullptr) return MakeRun();
   StateHash hash;
@@ -214,7 +215,7 @@ Result<std::unique_ptr<run::Session>> TrainingJob::MakeFirstRun() const {
   return session;
 }
 
-// A rank that is asked to end tells the others to end after the next step. None of them can be
+// A rank that is asked to stop tells the others to stop after the next step. None of them can be
 // further, because this rank takes part in every step.
 Result<bool> TrainingJob::Stops(int64_t step) {
   bool asked = signals_->came() != 0;
@@ -244,7 +245,7 @@ std::vector<run::ExpertLoad> ExpertLoads(const run::Session& session) {
 
 Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& row) {
   if (row.skipped)
-    Say(fmt::format("step {}: the loss is {}; the step is taken back", row.step, row.loss));
+    Say(fmt::format("step {}: the loss is {}; the step is skipped", row.step, row.loss));
   if (!leads()) return Done{};
   const run::Model& model = this->model();
   run::StepMetrics metrics{.step = row.step,
@@ -252,7 +253,7 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
                            .grad_norm = row.grad_norm.value_or(0),
                            .lr = row.lr,
                            .seconds = row.seconds,
-                           .data_seconds = session.data_seconds(),
+                           .data_seconds = row.data_seconds,
                            .validation_loss = row.validation_loss};
   double share = row.seconds * static_cast<double>(ranks());
   metrics.tps =
@@ -273,6 +274,9 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
 Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
+  trainer_.runs_ahead = [this](int64_t step) {
+    return options_.optimization.hashes.empty() && !(profile_ && profile_->is_edge(step));
+  };
   trainer_.on_trained = [this](const run::Session& session) -> Status {
     if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session.steps()));
     return hashes_.Add(options_.optimization, session, model(), peers_);
@@ -319,20 +323,20 @@ Result<TrainResult> TrainingJob::End(const run::TrainingOutcome& outcome) {
       HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last));
       break;
     case run::TrainingEnd::kSpike:
-      Say(
-          fmt::format("stopped: the loss of step {} is {}, more than {} times the mean of those "
-                      "before it",
-                      outcome.last.step, outcome.last.loss, options_.loop.spike_factor));
+      Say(fmt::format(
+          "stopped: the loss of step {} is {}, more than {} times the mean of the losses "
+          "before it",
+          outcome.last.step, outcome.last.loss, options_.loop.spike_factor));
       break;
     case run::TrainingEnd::kFinished: break;
   }
   return result;
 }
 
-// Trains again from where the run began, and looks at every value.
+// Repeats the run from its start, and inspects every value.
 Status TrainingJob::ExplainNotFinite(const run::TrainedStep& row) {
-  Say(fmt::format("stopped: the loss of step {} is {}; looking for the node that made it", row.step,
-                  row.loss));
+  Say(fmt::format("stopped: the loss of step {} is {}; looking for the node that computed it",
+                  row.step, row.loss));
   HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeRun());
   HEDDLE_TRY(std::optional<run::NodeFinding> finding,
              run::FirstNotFinite(*session, trainer_.lr, row.step));

@@ -1,5 +1,5 @@
 // TrainingJob: a training run. It resumes from checkpoints, compares the ranks, saves, logs, and
-// handles losses that are not finite. api::Train (train.h) runs one from begin to end.
+// handles losses that are not finite. api::Train (train.h) runs one from beginning to end.
 #pragma once
 
 #include <memory>
@@ -18,9 +18,9 @@
 namespace heddle {
 
 struct TrainOptions : SharedJobOptions {
-  // The job as TOML, which is saved with checkpoints.
+  // The job as TOML; checkpoints store it.
   std::string job_file = {};
-  // Optimizer, schedule and precision, by key: a run that resumes names the changed ones.
+  // Optimizer, schedule and precision, by key. A resumed run reports the settings that differ.
   std::vector<std::pair<std::string, std::string>> settings = {};
 };
 
@@ -28,23 +28,23 @@ class TrainingJob;
 
 class TrainObserver : public JobObserver {
  public:
-  // The job is ready to begin, with all ranks in this process.
+  // The job is ready, with all ranks in this process.
   virtual void Prepared(const TrainingJob& /*job*/) {}
   // The first step is next. A failure ends the job.
   virtual Status Begins(int64_t /*after_step*/) { return Done{}; }
   virtual void Trained(const run::StepMetrics& /*metrics*/) {}
-  // No step follows.
+  // There are no further steps.
   virtual void Ended() {}
 };
 
 struct TrainResult {
   run::TrainingEnd end = run::TrainingEnd::kFinished;
-  // The last step; that of the checkpoint if there was none to train.
+  // The last step, or that of the checkpoint if no step was left to train.
   int64_t step = 0;
   // Whether all checkpoints were written.
   bool saved = true;
 
-  // The job trained all its steps, or as many as it was asked to, and saved them.
+  // Whether the job trained all its steps, or stopped on request, and was saved.
   bool ok() const {
     return saved && (end == run::TrainingEnd::kFinished || end == run::TrainingEnd::kStopped);
   }
@@ -52,25 +52,25 @@ struct TrainResult {
 
 class TrainingJob : public JobRun {
  public:
-  // Both must outlive this.
+  // Both must outlive this object.
   TrainingJob(const TrainOptions& options, TrainObserver& observer)
       : JobRun(options, observer), options_(options), watcher_(observer) {}
 
-  // Finds mistakes in options and files, and compiles. The arguments are those of OpenDevice.
+  // Checks options and files, and compiles. The arguments are those of OpenDevice.
   Status Prepare(std::optional<int64_t> processes,
                  std::optional<int64_t> local_rank = std::nullopt);
-  // What will run, in one screen.
+  // Returns a description of the run, in one screen.
   std::string Describe() const;
-  // From here on, this process has one rank only. Fails if the others do other work.
+  // Restricts this process to its own rank. Fails if the other ranks run another job.
   Status Join(run::Peers& peers) { return Agree(peers); }
-  // Finds the checkpoint to resume from and checks the data. Fails for wrong files.
+  // Finds the checkpoint to resume from, and checks the data.
   Status Open();
   Result<TrainResult> Train();
 
  private:
   Status FindPeak();
   Status CheckMemory() const;
-  // What to change where parameters and moments, or all else, need too much memory.
+  // Advice if the memory for parameters and moments, or for everything else, is too large.
   std::string StateAdvice() const;
   std::string ActivationAdvice() const;
   int64_t RanksHere() const;
@@ -83,7 +83,7 @@ class TrainingJob : public JobRun {
   // Memory of the run's session, and of the buffer for saves.
   run::RunMemory Memory() const;
   Bytes CheckpointBuffer() const;
-  // Adds the initial state to `hash`, if that is not null.
+  // Adds the initial state to `hash`, unless null.
   Result<std::unique_ptr<run::Session>> MakeRun(StateHash* hash = nullptr) const;
   Result<std::unique_ptr<run::Session>> MakeFirstRun() const;
   Status Save(const run::Session& session);
@@ -96,15 +96,15 @@ class TrainingJob : public JobRun {
   TrainObserver& watcher_;
   // Null without `--profile`.
   std::unique_ptr<run::StepProfile> profile_;
-  // The cluster whose peak MFU is computed against.
+  // The cluster whose peak FLOP/s MFU is computed against.
   std::optional<price::Cluster> cluster_;
   run::TrainerOptions trainer_;
-  // The largest token of the data. Not set if only a part was checked.
+  // The largest token of the data. Unset if only a part was checked.
   std::optional<int64_t> largest_token_;
   // The checkpoint that the run resumes from.
   std::optional<run::Checkpoint> resumed_;
   std::unique_ptr<run::CheckpointWriter> writer_;
-  // While this lives, signals that ask for an end are heard here.
+  // Records signals that ask the run to end, while it exists.
   std::optional<run::StopSignals> signals_;
 };
 

@@ -6,6 +6,7 @@
 #include "heddle/core/ir/program.h"
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/run/models/family.h"
+#include "heddle/run/runtime/device/kernel_memory.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/resume.h"
 
@@ -13,7 +14,8 @@ namespace heddle {
 namespace {
 
 // Memory that the ranks of one process need together. They share results that are equal on all of
-// them, so only limits are known: each has its state, and at least one of them all else.
+// them, so only bounds are known: each rank has its own state, and at least one has everything
+// else.
 struct Need {
   Bytes least;
   Bytes most;
@@ -31,22 +33,28 @@ std::string FormatNeed(const Need& need) {
 
 }  // namespace
 
-// Ranks share the memory of a machine, but each that is a process has a GPU of its own.
+// Ranks share the memory of a machine, but each process of a job has its own GPU.
 int64_t TrainingJob::RanksHere() const { return processes_ && !device_.is_cpu() ? 1 : ranks(); }
 
-// A process that only launches ranks does not touch their GPUs.
+// A process that only launches ranks does not use their GPUs.
 run::DeviceMemory TrainingJob::OwnMemory() const {
   if (processes_ && !local_rank_ && !device_.is_cpu()) return {};
   return run::ReadMemory(device_);
 }
 
 run::RunMemory TrainingJob::Memory() const {
-  bool remembers =
-      trainer_.not_finite == run::OddLoss::kSkip || trainer_.spike == run::OddLoss::kSkip;
-  return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
+  bool remembers = trainer_.not_finite == run::BadLossPolicy::kSkip ||
+                   trainer_.spike == run::BadLossPolicy::kSkip;
+  if (kernels_ == nullptr)
+    return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
+  return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/false,
+                          [](const Graph& graph) -> run::GraphPeak {
+                            run::KernelMemory memory = run::MemoryWithKernels(graph);
+                            return {memory.peak, std::move(memory.largest)};
+                          });
 }
 
-// Each tensor is saved by one rank, so all ranks together copy it once. Buffers are host memory.
+// One rank saves each tensor, so all ranks together copy it once. The buffer is in host memory.
 Bytes TrainingJob::CheckpointBuffer() const {
   if (options_.loop.folder.empty() || !device_.is_cpu()) return {};
   int64_t bytes = 0;
@@ -65,7 +73,7 @@ std::string TrainingJob::Describe() const {
        fmt::format("{} {}, {} parameters, {}", model.config.family->name, model.config.flavor,
                    WithCommas(model.parameter_count()), Name(options_.model.precision)));
   line("mesh", fmt::format("[{}], {} {}", Format(graphs().step.mesh), Counted(ranks(), "rank"),
-                           processes_ ? "in a process each" : "in this process"));
+                           processes_ ? "in one process each" : "in this process"));
   int64_t rows = micro_batches() * model.batch.batch;
   line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
                             micro_batches() > 1 ? fmt::format(" in {} parts", micro_batches()) : "",
@@ -76,11 +84,11 @@ std::string TrainingJob::Describe() const {
   Bytes buffer = CheckpointBuffer();
   line("memory",
        fmt::format(
-           "{} a rank{}; {} needed here{}", Format(run.peak),
+           "{} per rank{}; {} needed here{}", Format(run.peak),
            buffer.value > 0 ? fmt::format(", {} to save checkpoints", Format(buffer)) : "",
            FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
-  line("work", fmt::format("{} a rank and step",
+  line("work", fmt::format("{} per rank and step",
                            Format(price::TotalFlops(graphs().step, SharedProgram(graphs().step)) *
                                   micro_batches())));
   line("pipeline", options_.compile.PipelineName(planned().plan.decisions));
@@ -97,15 +105,19 @@ Status TrainingJob::CheckMemory() const {
   if (!memory.available || need.least <= *memory.available) return Done{};
   Bytes state = run.state * RanksHere() + buffer;
   bool state_alone = state > *memory.available;
+  std::vector<std::string> largest;
+  for (size_t i = 0; i < std::min<size_t>(3, run.largest.size()); ++i)
+    largest.push_back(fmt::format("%{} ({})", run.largest[i].first, Format(run.largest[i].second)));
   return Error(Diag::kInfeasible,
                "training needs at least {} here, {} of it parameters, moments and copies of them "
-               "for {}; {} are available; {}",
+               "for {}; the largest tensors of a step are {}; {} are available; {}",
                Format(need.least), Format(state), Counted(RanksHere(), "rank"),
-               Format(*memory.available), state_alone ? StateAdvice() : ActivationAdvice());
+               fmt::join(largest, ", "), Format(*memory.available),
+               state_alone ? StateAdvice() : ActivationAdvice());
 }
 
-// A larger shard degree helps only where each rank has its own memory: ranks that share one hold
-// all shards together.
+// A larger shard degree helps only if each rank has its own memory: ranks that share one memory
+// have all shards there.
 std::string TrainingJob::StateAdvice() const {
   const int64_t replicas = planned().layout.degree("replicate");
   const int64_t shards = planned().layout.degree("shard");

@@ -17,8 +17,8 @@ namespace {
 
 Failure EagerKnowsNo(std::string_view flag) {
   return Error(Diag::kBadChoice,
-               "eager training knows no {}; --against=none trains the graph alone, "
-               "--against=PIPELINE compares two pipelines",
+               "eager training does not support {}; use --against=none to train the graph only, or "
+               "--against=PIPELINE to compare two pipelines",
                flag);
 }
 
@@ -37,9 +37,10 @@ Status Verification::CheckSteps() const {
   if (against_ == "pytorch") return Done{};
   const LoopOptions& steps = given_.loop;
   if (steps.validation_interval > 0)
-    return Error(Diag::kBadChoice,
-                 "--validation.interval is {}; only --against=pytorch validates, --against is {}",
-                 steps.validation_interval, against_);
+    return Error(
+        Diag::kBadChoice,
+        "--validation.interval is {}, but --against is {}; only --against=pytorch validates",
+        steps.validation_interval, against_);
   if (against_ == "eager" && ReducesFirst())
     return EagerKnowsNo("--parallelism.reduce_before_scatter");
   if (micro_batches() > 1 && against_ == "eager")
@@ -73,7 +74,7 @@ run::EagerOptions Verification::Eager() const {
           .reducer = reducer_,
           .optimizer = given_.optimization.optimizer,
           .narrow_grads = given_.parallel.narrow_gradients,
-          // Backward on a GPU has one thread for all ranks.
+          // On a GPU, autograd has one thread for all ranks.
           .threads = device_.is_cpu() ? given_.optimization.threads : 1,
           .params = params_,
           .batches = BatchesOf(*dataset_, run::DataSplit::kTrain, model().batch.seq_len),
@@ -156,7 +157,7 @@ Result<run::VerifyReport> Verification::Train() {
   return report_;
 }
 
-// One of the two pipelines changes bits of the graph that both begin with.
+// Finds the pass of one of the two pipelines that changes bits.
 Status Verification::FindPass() {
   HEDDLE_TRY(StepGraphs lowered, CompiledWith(""));
   compile::CompileOptions options = compiled_->options;
@@ -168,7 +169,7 @@ Status Verification::FindPass() {
     HEDDLE_TRY(compile::Pipeline pipeline,
                compile::PassesAfterLowering(
                    begin.step, name == own ? plan() : plan().UpToLowering(), options, notes));
-    // Changes the last micro-batch; the others stay as they are.
+    // Only the last micro-batch changes; the others stay the same.
     auto make = [&](const Module& module) {
       StepGraphs changed = lowered;
       changed.step = module;

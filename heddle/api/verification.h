@@ -1,5 +1,5 @@
 // Verification: trains a compiled job and the same job in another way, and compares every bit after
-// every step. api::Verify (verify.h) runs one from begin to end.
+// every step. api::Verify (verify.h) runs one from beginning to end.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ struct VerificationOptions : SharedJobOptions {
 
   // `eager`, `pytorch`, `none`, `processes`, or a pipeline.
   std::string against = "eager";
-  // A Python that has torch, for `pytorch`.
+  // A Python interpreter with torch, for `pytorch`.
   std::string python = "python3";
 };
 
@@ -35,7 +35,7 @@ struct VerifiedJob {
   std::string reducer;
   // The attention kernel; empty for a model without attention.
   std::string attention;
-  // The version of PyTorch that it is compared with, if it is.
+  // The version of PyTorch; empty unless `against` is `pytorch`.
   std::string pytorch;
   c10::DeviceType device;
   std::span<const run::ParamSpec> params;
@@ -50,33 +50,33 @@ class VerifyObserver : public JobObserver {
   virtual void Ended(const Verification& /*run*/, const run::VerifyReport& /*report*/) {}
 };
 
-// Whether `against` is a pipeline, and no other run.
+// Whether `against` is a pipeline.
 bool IsPipeline(std::string_view against);
 
 class Verification : public JobRun {
  public:
-  // Both must outlive this.
+  // Both must outlive this object.
   Verification(const VerificationOptions& options, VerifyObserver& observer)
       : JobRun(options, observer),
         python_(options.python),
         against_(options.against),
         watcher_(observer) {}
 
-  // Finds mistakes in options and files, and compiles. The arguments are those of OpenDevice.
+  // Checks options and files, and compiles. The arguments are those of OpenDevice.
   Status Prepare(std::optional<int64_t> processes,
                  std::optional<int64_t> local_rank = std::nullopt);
-  // From here on, this process has one rank only. Fails if the others do other work.
+  // Restricts this process to its own rank. Fails if the other ranks run another job.
   Status Join(run::Peers& peers);
-  // --against=pytorch: starts PyTorch, or checks that it could be started.
+  // For --against=pytorch: starts PyTorch, or checks that it can be started.
   Status StartReference();
   Status CheckReference() const;
-  // Failures are not mistakes in options.
+  // Runs the comparison. Its failures are not errors in options.
   Result<run::VerifyReport> Train();
   VerifiedJob Job() const;
 
  private:
   bool against_pipeline() const { return IsPipeline(against_); }
-  // The graphs of a step with a pipeline instead of the one that the flags name.
+  // Returns the graphs of a step, compiled with another pipeline.
   Result<StepGraphs> CompiledWith(const std::string& pipeline) const;
   Result<std::unique_ptr<run::Session>> MakeRun(const StepGraphs& graphs,
                                                 bool lockstep = false) const {
@@ -84,19 +84,19 @@ class Verification : public JobRun {
   }
   run::EagerOptions Eager() const;
   Status CheckEager() const;
-  // Gradient accumulation and validation are compared with PyTorch's alone.
+  // Gradient accumulation and validation can be compared only with PyTorch.
   Status CheckSteps() const;
-  // Gradients of HSDP are all-reduced before they are scattered.
+  // Whether gradients of HSDP are all-reduced before they are scattered.
   bool ReducesFirst() const;
   PyTorchJob ReferenceJob() const;
   Status FindPass();
 
   const std::string& python_;
-  // Eager, pytorch, none, processes, or a pipeline.
+  // `eager`, `pytorch`, `none`, `processes`, or a pipeline.
   const std::string& against_;
   VerifyObserver& watcher_;
   std::optional<AgainstPyTorch> pytorch_;
-  // The graphs of the pipeline that it is compared with.
+  // The graphs of the pipeline to compare with.
   StepGraphs other_;
   run::VerifyOptions options_;
   run::VerifyReport report_;

@@ -5,8 +5,7 @@
 
 namespace heddle::api {
 
-// If RANK is set, this process is that rank of a job, as torchrun starts it. Otherwise it has all
-// ranks.
+// If RANK is set, as by torchrun, this process is that rank of a job. Otherwise it has all ranks.
 Result<run::VerifyReport> Verify(const VerificationOptions& options, VerifyObserver& observer);
 
 }  // namespace heddle::api

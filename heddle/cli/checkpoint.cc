@@ -1,4 +1,4 @@
-// heddle checkpoint: what a folder of checkpoints holds, and whether it is still what was written.
+// heddle checkpoint: lists the checkpoints of a folder, and verifies their hashes.
 #include "heddle/run/checkpoint/checkpoint.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ void CheckpointCommand::Declare(Flags& flags) {
   flags.Switch("--json", json, "print JSON; sizes in bytes");
 }
 
-// What is wrong, without the kind.
+// The message without its kind.
 std::string ProblemText(const Diagnostics& problem) {
   std::vector<std::string> lines;
   for (const Diagnostic& d : problem)

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/cli/sim.h"
+#include "heddle/cli/step/sim.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/check/parse_module.h"
@@ -35,7 +35,8 @@ constexpr TorchCommand kTorchCommands[] = {
     {"verify", "Train in two ways and compare every bit after every step"},
 };
 
-// Standard output. It is written where a command flushes, and at the end; one place sees whether it can be.
+// Buffers standard output. It is written when a command flushes and at the end, so that one place
+// checks for write errors.
 class OutputBuffer final : public std::stringbuf {
  public:
   // The first failure.
@@ -67,7 +68,7 @@ bool NeedsTorch(std::span<const std::string> args) {
   if (args.empty()) return false;
   if (args[0] == "help")
     return args.size() > 1 && (args[1] == "sim" || NeedsTorch(args.subspan(1)));
-  // A job file may have keys of commands that only the other program knows.
+  // A job file may have keys of commands that only the other program has.
   auto is_config = [](const std::string& arg) {
     return arg == "--config" || arg.starts_with("--config=");
   };
@@ -110,8 +111,8 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
 
 ExitCode RunProgram(int argc, char** argv, void (*add_more)(CommandSet&)) {
   OccupyStandardStreams();
-  // A reader that stops early, such as `head`, ends this process silently, even if the parent process
-  // ignores SIGPIPE.
+  // A reader that stops early, such as `head`, ends this process silently, even if the parent
+  // process ignores SIGPIPE.
   std::signal(SIGPIPE, SIG_DFL);
   // A write beyond `ulimit -f` fails like a write to a full disk, and is reported.
   std::signal(SIGXFSZ, SIG_IGN);
@@ -209,8 +210,8 @@ Status CheckOneOutput(std::initializer_list<std::pair<std::string_view, bool>> t
   for (const auto& [thing, there] : things) {
     if (there && !first.empty())
       return Error(Diag::kUsage,
-                   "{} and {} would both go to standard output; name a file for one of them", first,
-                   thing);
+                   "{} and {} would both write to standard output; name a file for one of them",
+                   first, thing);
     if (there) first = thing;
   }
   return Done{};
@@ -230,7 +231,7 @@ ExitCode Report(const Diagnostics& diagnostics, const Streams& streams) {
         diagnostics, [&](const Diagnostic& d) { return std::ranges::count(kinds, d.kind) > 0; });
   };
   if (has({Diag::kInfeasible})) return ExitCode::kInfeasible;
-  // What a user's files and flags cannot cause.
+  // Failures that the user's files and flags cannot cause.
   bool fault = has({Diag::kRunFault, Diag::kPeers, Diag::kLaunch, Diag::kNoAnswer});
   return fault ? ExitCode::kFault : ExitCode::kUserMistake;
 }

@@ -4,7 +4,7 @@
 #include <ostream>
 #include <set>
 
-#include "heddle/cli/help.h"
+#include "heddle/cli/manual/help.h"
 #include "heddle/core/base/text.h"
 
 namespace heddle {
@@ -52,7 +52,7 @@ CommandSet::Command* CommandSet::Find(std::span<const std::string> args) {
 }
 
 ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& streams) {
-  // `help opt` is `opt --help`.
+  // `help opt` means `opt --help`.
   bool help = !args.empty() && args[0] == "help";
   if (help) args = args.subspan(1);
   Command* command = Find(args);
@@ -78,7 +78,7 @@ ExitCode CommandSet::Run(std::span<const std::string> args, const Streams& strea
     streams.out << command->flags.MarkdownTable();
     return ExitCode::kDone;
   }
-  // A job file may be meant for several commands.
+  // Several commands may share a job file.
   std::set<std::string> keys;
   for (const Command& other : commands_) keys.merge(other.flags.Keys());
   command->flags.AcceptKeys(std::move(keys));

@@ -1,22 +1,22 @@
-// The commands of the program, found by name, and their help.
+// The commands of the program, by name, and their help.
 #pragma once
 
 #include <deque>
 #include <memory>
 
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 
 namespace heddle {
 
-// A command, as the help, the man page and the completions show it.
+// A command as the help, the man page and the completions show it.
 struct CommandInfo {
   std::string name;
   std::string summary;
   std::string note;
   // Command lines, one per line.
   std::string examples;
-  // The arguments in short: ` FILE [FLAGS]`.
+  // Summary of the arguments: ` FILE [FLAGS]`.
   std::string usage;
   std::vector<FlagInfo> flags;
 };
@@ -47,7 +47,7 @@ class CommandSet {
     command->Declare(added.flags);
   }
 
-  // A command that the help lists and this program cannot run.
+  // A command that the help lists but this program cannot run.
   void AddListed(const TorchCommand& command) {
     commands_.push_back(Command{command.name, command.summary, "", ""});
   }
@@ -62,14 +62,14 @@ class CommandSet {
     const char* note;
     const char* examples;
     Flags flags = {};
-    // Null if it is only listed.
+    // Null if the command is only listed.
     std::function<Result<ExitCode>(const Streams&)> run = {};
 
     CommandInfo Describe() const;
   };
 
   Command* Find(std::span<const std::string> args);
-  // For a first argument that is not a command: `--help`, `--version`, and mistakes.
+  // Handles a first argument that is not a command: `--help`, `--version`, and errors.
   Status RunWithoutCommand(std::span<const std::string> args, const Streams& streams) const;
 
   // Commands may refer to their flags, so those must not move.

@@ -1,4 +1,5 @@
-// heddle: starts in a few milliseconds; hands over to heddle-torch, beside it, for the commands that need libtorch.
+// heddle: starts in a few milliseconds, and runs heddle-torch in the same folder for commands that
+// need libtorch.
 #include <cerrno>
 #include <cstring>
 #include <iostream>
@@ -11,7 +12,7 @@
 #if HEDDLE_TORCH
 namespace {
 
-// Replaces this process. Returns only if that fails.
+// Replaces this process. Returns only on failure.
 heddle::ExitCode RunTorchProgram(char** argv) {
   std::string path = heddle::run::ThisProgram();
   if (path.empty()) path = argv[0];

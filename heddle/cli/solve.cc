@@ -1,4 +1,4 @@
-// heddle solve: the best answer to a pairwise problem, and how sure that is.
+// heddle solve: solves a pairwise problem and reports the optimality gap.
 #include "heddle/search/solve/solve.h"
 
 #include <charconv>
@@ -18,7 +18,7 @@
 namespace heddle {
 namespace {
 
-// The work that it may take to say why there is no answer, beyond the time limit: of so many seconds.
+// Work limit, in seconds, for explaining infeasibility after the time limit.
 constexpr double kConflictSeconds = 2;
 
 struct SolveCommand {
@@ -41,13 +41,13 @@ struct SolveCommand {
   Status Run(const Streams& streams) const;
 };
 
-// What one run has found, for printing.
+// The result of one run, for printing.
 struct Solved {
   const search::ProblemFile& file;
   const search::PairwiseAnswer& answer;
   Nanos reading;
   Nanos solving;
-  // Only if no assignment is possible.
+  // Set only if the problem is infeasible.
   std::optional<search::Conflict> conflict;
 };
 
@@ -87,7 +87,7 @@ std::string_view Name(search::SolveOutcome outcome) {
   return "unknown";
 }
 
-// JSON has no infinities; null stands for them.
+// JSON has no infinities; null represents them.
 nlohmann::ordered_json Finite(double number) {
   return std::isfinite(number) ? nlohmann::ordered_json(number) : nlohmann::ordered_json();
 }
@@ -193,15 +193,15 @@ void SolveCommand::Declare(Flags& flags) {
       "sizes, counters and conflicts");
 }
 
-// Why there is no assignment.
+// Explains why the problem is infeasible.
 Failure Explain(const Solved& solved, const std::string& name) {
   const search::PairwiseProblem& problem = solved.file.problem;
   Diagnostic diagnostic;
   if (solved.conflict) {
-    diagnostic = MakeDiagnostic(
-        Diag::kInfeasible, "no assignment is possible; {}: {}",
-        solved.conflict->smallest ? "these conflict" : "among these are some that conflict",
-        Format(problem, *solved.conflict));
+    diagnostic =
+        MakeDiagnostic(Diag::kInfeasible, "no assignment is feasible; {}: {}",
+                       solved.conflict->smallest ? "these conflict" : "some of these conflict",
+                       Format(problem, *solved.conflict));
   } else {
     diagnostic = MakeDiagnostic(Diag::kNoAnswer,
                                 "no assignment was found in {}; every one costs at least {}",

@@ -9,7 +9,7 @@
 namespace heddle::compile {
 namespace {
 
-// How many passes took the value.
+// Returns the number of passes that accepted the value.
 Result<int> Set(const OptionSetting& setting, Pipeline& items) {
   int count = 0;
   for (PipelineItem& item : items) {
@@ -18,7 +18,7 @@ Result<int> Set(const OptionSetting& setting, Pipeline& items) {
     if (item.pass == nullptr) continue;
     if (std::ranges::find(setting.passes, item.pass->name) == setting.passes.end()) continue;
     auto option = std::ranges::find(item.pass->options, setting.option, &OptionDef::name);
-    HEDDLE_CHECK(option != item.pass->options.end(), "a flag sets an option that a pass has not");
+    HEDDLE_CHECK(option != item.pass->options.end(), "a flag sets an option that the pass lacks");
     Status set = option->set(item.options.get(), setting.value);
     if (!set.ok()) {
       Diagnostic why = set.diagnostics()[0];
@@ -30,7 +30,7 @@ Result<int> Set(const OptionSetting& setting, Pipeline& items) {
   return count;
 }
 
-// Whether the pipeline had none.
+// Returns whether the pass was added, because the pipeline lacked it.
 bool Add(const PassAddition& addition, const PassTable& passes, Pipeline& items) {
   auto is = [](std::string_view name) {
     return [name](const PipelineItem& item) {
@@ -39,7 +39,7 @@ bool Add(const PassAddition& addition, const PassTable& passes, Pipeline& items)
   };
   if (std::ranges::any_of(items, is(addition.pass))) return false;
   const PassDef* pass = passes.Find(addition.pass);
-  HEDDLE_CHECK(pass != nullptr, "a flag adds a pass that there is not");
+  HEDDLE_CHECK(pass != nullptr, "a flag adds an unknown pass");
   items.insert(
       std::ranges::find_if(items, is(addition.before)),
       PipelineItem{.pass = pass, .options = pass->make_options(), .repeated = {}, .named = true});
@@ -77,7 +77,7 @@ Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
       return Error(Diag::kUnknownPass, "unknown pass `{}`{}", name, NearestHint(name, names));
     }
     if (Remove(name, pipeline) == 0)
-      notes.push_back(fmt::format("{} is disabled, but the pipeline has none", name));
+      notes.push_back(fmt::format("{} is disabled, but the pipeline does not have it", name));
   }
   return notes;
 }

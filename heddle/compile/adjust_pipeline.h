@@ -1,4 +1,4 @@
-// A pipeline as its text says, changed by what flags say.
+// Applies flags to a pipeline.
 #pragma once
 
 #include <string>
@@ -11,16 +11,16 @@ namespace heddle::compile {
 
 // Sets an option of all these passes.
 struct OptionSetting {
-  // For messages.
+  // The flag, for messages.
   std::string flag;
   std::vector<std::string> passes;
   std::string option;
   std::string value;
 };
 
-// Runs a pass before another, or at the end where the pipeline has no such pass.
+// Runs a pass before another one, or at the end if the pipeline lacks that pass.
 struct PassAddition {
-  // For messages.
+  // The flag, for messages.
   std::string flag;
   std::string pass;
   std::string before;
@@ -29,11 +29,11 @@ struct PassAddition {
 struct PipelineChanges {
   std::vector<PassAddition> added;
   std::vector<OptionSetting> settings;
-  // Passes that do not run.
+  // Passes to remove.
   std::vector<std::string> disabled;
 };
 
-// Answers with notes about changes that have no effect.
+// Returns notes about changes that have no effect.
 Result<std::vector<std::string>> AdjustPipeline(const PipelineChanges& changes,
                                                 const PassTable& passes, Pipeline& pipeline);
 

@@ -43,7 +43,7 @@ class Compiler {
 
   Result<CompileReport> Run() {
     report_.notes = options_.notes;
-    // Mistakes in the pipeline are found before anything runs.
+    // Parse the pipeline before any pass runs, so that its errors come first.
     std::vector<std::string> notes;
     HEDDLE_RETURN_IF_ERROR(FinalPasses(plan_.decisions, options_, notes));
     for (const Graph& graph : module_.graphs)
@@ -74,11 +74,11 @@ class Compiler {
           price::MakeTimeline(price::SimGraph(graph, costs), price::TimelineOptions(model, {}))
               .peak;
       if (peak <= *budget) continue;
-      return Error(Diag::kInfeasible,
-                   "the plan has a budget of {} for each rank, and this step takes {} with its "
-                   "decisions; find a plan for this step with --memory.budget, or remove the "
-                   "statement `budget`",
-                   Format(*budget), Format(peak));
+      return Error(
+          Diag::kInfeasible,
+          "the plan has a budget of {} per rank, but the step needs {} with the plan's decisions; "
+          "find a new plan with --memory.budget, or remove the statement `budget`",
+          Format(*budget), Format(peak));
     }
     return Done{};
   }
@@ -92,7 +92,7 @@ class Compiler {
 
   Status Reach(Stage stage, const Pipeline& passes) {
     ManagerOptions manager = options_.manager;
-    // Whoever gives a plan asks for sums over ranks, which round differently.
+    // Planned graphs sum over ranks, which rounds differently.
     manager.allow_rounding = stage == Stage::kPlanned;
     manager.measure &= stage == Stage::kFinal;
     HEDDLE_RETURN_IF_ERROR(Run(passes, manager));
@@ -106,7 +106,7 @@ class Compiler {
   const Plan& plan_;
   const CompileOptions& options_;
   CompileReport report_;
-  // Time that went into texts, which is nobody's to pay.
+  // Time spent printing stages, which is excluded from the reported time.
   Nanos printing_;
 };
 
@@ -141,13 +141,13 @@ Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
                                      std::vector<std::string>& notes) {
   const PlanDecisions& decisions = plan.decisions;
   Pipeline passes;
-  // A graph without backward has nothing to keep.
+  // A graph without backward keeps nothing.
   if (!decisions.marks.empty() && HasBackward(lowered)) {
     HEDDLE_RETURN_IF_ERROR(RunPipeline(lowered, OwnPipeline("clean"), options.manager));
     for (Graph& graph : lowered.graphs) HEDDLE_RETURN_IF_ERROR(SetMarks(decisions.marks, graph));
     passes = OwnPipeline(kCarryOut);
   } else if (decisions.checkpoint) {
-    // Without a policy nothing is marked, but the passes are those of a search that chose none.
+    // Policy `none` marks nothing, but runs the same passes as a search that chose no policy.
     std::string policy = *decisions.checkpoint == "none"
                              ? std::string(kCarryOut)
                              : CheckpointPipeline(*decisions.checkpoint);
@@ -161,7 +161,7 @@ Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
 Status Lower(Module& module, const Plan& plan) {
   ManagerOptions manager;
   manager.check = false;
-  // A plan asks for sums over ranks, which round differently.
+  // Planned graphs sum over ranks, which rounds differently.
   manager.allow_rounding = true;
   HEDDLE_RETURN_IF_ERROR(RunPipeline(module, PlanningPasses(plan), manager));
   manager.allow_rounding = false;

@@ -1,5 +1,5 @@
-// From a captured graph and a complete plan to the graph that runs. Searches (find/, search/) complete
-// plans; nothing is searched here.
+// Compiles a captured graph with a complete plan to the graph that each rank runs. The wing
+// `search` completes plans; this folder searches nothing.
 #pragma once
 
 #include <string>
@@ -13,47 +13,49 @@
 
 namespace heddle::compile {
 
-// Where a graph stands: `captured`, `planned` (placements and redistributions), `lowered` (collectives and local sizes), `final`
-// (after the pipeline).
+// Stages of a graph: `captured`, `planned` (placements and redistributions), `lowered` (collectives
+// and local sizes), `final` (after the pipeline).
 enum class Stage : uint8_t { kCaptured, kPlanned, kLowered, kFinal };
 std::string_view Name(Stage stage);
 
 struct CompileOptions {
-  // The passes after lowering, if the plan states none: a pipeline's name, or its text.
+  // The passes after lowering if the plan states none: a pipeline's name, or its text.
   std::string pipeline = "clean";
-  // For the report: what is already known to have no effect.
+  // For the report: settings that are already known to have no effect.
   std::vector<std::string> notes = {};
-  // Its `costs` price nodes for passes, and check the plan's budget.
+  // `costs` prices nodes for passes, and is used to check the plan's budget.
   ManagerOptions manager = {};
-  // The stage whose text is wanted, if any.
+  // The stage to print, if any.
   std::optional<Stage> print = {};
 };
 
 struct CompileReport {
   std::vector<PassRecord> passes;
-  // Where in `passes` those after lowering begin. If the manager measures, only these have costs.
+  // Index in `passes` of the first pass after lowering. If the manager measures, only passes from
+  // there on have costs.
   size_t first_after_lowering = 0;
-  // What was asked for and has no effect.
+  // Settings that have no effect.
   std::vector<std::string> notes;
-  // The work of each whole graph, before it was spread over ranks.
+  // Work of each whole graph before it was partitioned over ranks.
   std::vector<Flops> whole_work;
   Nanos parallelize;
   Nanos cleaning;
-  // The graph at the stage asked for.
+  // The text of the requested stage.
   std::string text;
 };
 
-// Takes `module` through all stages. A budget of the plan is a limit: if the step needs more,
-// Diag::kInfeasible. The plan's cluster is not read: the caller makes `costs` of it.
+// Runs all stages on `module`. A budget in the plan is a limit: if the step needs more memory,
+// fails with Diag::kInfeasible. The caller makes `costs` from the plan's cluster.
 Result<CompileReport> Compile(Module& module, const Plan& plan, const CompileOptions& options);
 
-// The stages up to kLowered, for searches that go on from there. The manager checks nothing.
+// Runs the stages up to kLowered, for searches that continue from there. The manager checks
+// nothing.
 Status Lower(Module& module, const Plan& plan);
-// The passes after lowering and decisions about memory. `notes` gets what has no effect.
+// The passes after lowering, with decisions about memory. `notes` gets settings without effect.
 Result<Pipeline> FinalPasses(const PlanDecisions& decisions, const CompileOptions& options,
                              std::vector<std::string>& notes);
-// All passes after lowering: passes that carry out decisions about memory, then FinalPasses. If the
-// plan marks values, this runs `clean` on the lowered module and marks them.
+// All passes after lowering: first passes for memory decisions, then FinalPasses. If the plan marks
+// values, runs `clean` on the lowered module and applies the marks.
 Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
                                      const CompileOptions& options,
                                      std::vector<std::string>& notes);

@@ -1,4 +1,4 @@
-// Where each parameter, or its gradient, lies in what a launch sends.
+// The position of each parameter or gradient in the payload of its launch.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace heddle::compile {
 
-// One line for each tensor of a gather of parameters or a reduction of gradients: its offset and length in a rank's part of the
-// payload, in bytes, padding included.
+// One line per tensor of a gather of parameters or reduction of gradients: its offset and length,
+// in bytes and with padding, in one rank's part of the payload.
 std::string FormatPayloads(const Graph& graph);
 
 }  // namespace heddle::compile

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 #include "heddle/import/read/torch_types.h"
 
 namespace heddle {
@@ -97,8 +97,8 @@ Result<std::vector<TypeId>> GraphBuilder::InferredTypes(OpId op, AttrsId attrs) 
   return known_types_.Add(key_, InternTypes(types));
 }
 
-// Positions may be given as a mask, and sizes that are examples may contradict each other: what is written into a tensor
-// leaves its type alone.
+// The shape rule rejects positions given as a mask, and example sizes may contradict each other. A
+// write into a tensor keeps its type in both cases.
 std::optional<Type> GraphBuilder::TypeInSpite(const ForeignCall& call, Diag refusal) const {
   std::string_view target = program_.target(call);
   bool writes = target == "aten.index_put.default" || target == "aten._unsafe_index_put.default" ||
@@ -116,7 +116,7 @@ Status GraphBuilder::AddArgument(const ForeignCall& call, const Arg& arg,
       return Fail(call, Diag::kAttrKind, "`{}` of {} is {}, expected {}", arg.name,
                   program_.target(call), value.word ? Text(value) : "something else",
                   Describe(arg.kind));
-    // What is left to the default is not said.
+    // An argument that keeps its default is not stored.
     if (std::holds_alternative<std::monostate>(*attr) && !arg.optional) return Done{};
     builder_->AddAttr(arg.name, *std::move(attr));
     return Done{};
@@ -206,7 +206,7 @@ std::optional<AttrValue> GraphBuilder::ToAttr(const ForeignValue& value) const {
   return numbers;
 }
 
-// `aten.copy_(input, value)`: the input takes the value at the end of the step.
+// `aten.copy_(input, value)`: `input` has this value at the end of the step.
 Status GraphBuilder::AddCopyInto(const ForeignCall& call) {
   if (call.arg_count < 2) return Fail(call, Diag::kOperandCount, "aten.copy_ takes two tensors");
   const ForeignValue& input = program_.args_of(call)[0].value;

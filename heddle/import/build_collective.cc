@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 
 namespace heddle {
 namespace {
@@ -46,8 +46,7 @@ Status GraphBuilder::AddCollective(const ForeignCall& call) {
   const ForeignValue* input = Argument(call, 0, coalesced ? "inputs" : "input");
   const ForeignValue* group = Argument(call, group_at, "group_name");
   if (input == nullptr || group == nullptr || group->kind != Kind::kString)
-    return Fail(call, Diag::kOperandCount, "{} names no tensor, or no group",
-                program_.target(call));
+    return Fail(call, Diag::kOperandCount, "{} lacks a tensor or a group", program_.target(call));
   const ForeignValue* size =
       gathers || scatters ? Argument(call, group_at - 1, "group_size") : nullptr;
   std::string_view group_name = Text(*group);
@@ -65,7 +64,7 @@ Status GraphBuilder::AddCollective(const ForeignCall& call) {
     std::string_view word = how == nullptr ? std::string_view() : Text(*how);
     AttrValue reduce = ParseEnumerator(word);
     if (!std::holds_alternative<ReduceOp>(reduce))
-      return Fail(call, Diag::kAttrKind, "`{}` is not a reduction that Heddle has", word);
+      return Fail(call, Diag::kAttrKind, "`{}` is not a reduction that Heddle supports", word);
     builder_->AddAttr("op", reduce);
   }
   if (exchanges) {
@@ -81,8 +80,7 @@ Status GraphBuilder::AddCollective(const ForeignCall& call) {
   TypeId async = (*types)[0];
   for (TypeId element : graph_->types().elements(async)) {
     if (std::ranges::any_of(graph_->types().dims(element), IsSymbol))
-      return Fail(call, Diag::kCommSize,
-                  "{}: dimension 0 is not divided by the ranks of group `{}`",
+      return Fail(call, Diag::kCommSize, "{}: the ranks of group `{}` do not divide dimension 0",
                   program_.target(call), group_name);
   }
   return FinishCollective(call, op, attrs, async);
@@ -121,7 +119,7 @@ Status GraphBuilder::FinishCollective(const ForeignCall& call, OpId op, AttrsId 
   return Done{};
 }
 
-// Equal parts are the rule. Others are said, as far as they are known.
+// Parts are equal unless the call states sizes. Known sizes become attributes.
 Status GraphBuilder::AddAllToAll(const ForeignCall& call, const Axes& over, ValueId tensor) {
   builder_->AddAttr("split_dim", int64_t{0});
   builder_->AddAttr("concat_dim", int64_t{0});
@@ -141,12 +139,13 @@ Status GraphBuilder::AddAllToAll(const ForeignCall& call, const Axes& over, Valu
   if (taken->empty() && given->empty()) return Done{};
   int64_t ranks = imported_.module.mesh.Size(over);
   if (std::ssize(*taken) != ranks || std::ssize(*given) != ranks)
-    return Fail(call, Diag::kCommSize, "{} takes {} parts and gives {}, for {} ranks",
+    return Fail(call, Diag::kCommSize,
+                "{} receives {} parts and sends {}, but the group has {} ranks",
                 program_.target(call), taken->size(), given->size(), ranks);
   int64_t rows = 0;
   for (int64_t part : *given) {
     if (part < 0 || __builtin_add_overflow(rows, part, &rows))
-      return Fail(call, Diag::kBadSize, "{} moves a part of {} rows", program_.target(call), part);
+      return Fail(call, Diag::kBadSize, "{} sends a part of {} rows", program_.target(call), part);
   }
   std::span<const Dim> dims = graph_->types().dims(graph_->type(tensor));
   bool even = *given == *taken &&
@@ -175,7 +174,7 @@ Status GraphBuilder::WaitFor(uint32_t index) {
 }
 
 Status GraphBuilder::AddWait(const ForeignCall& call) {
-  if (call.arg_count != 1) return Fail(call, Diag::kOperandCount, "a wait is for one tensor");
+  if (call.arg_count != 1) return Fail(call, Diag::kOperandCount, "a wait takes one tensor");
   const ForeignValue& waited = program_.args_of(call)[0].value;
   const Binding* binding = Find(waited);
   if (binding != nullptr && binding->kind == Binding::Kind::kLaunched) {
@@ -184,7 +183,7 @@ Status GraphBuilder::AddWait(const ForeignCall& call) {
     BindTensor(call.name, value);
     return Done{};
   }
-  // What another graph launched, and this one is handed.
+  // A collective that another graph launched, and this graph receives as an input.
   return AddTableCall(call, op::alias);
 }
 

@@ -2,24 +2,25 @@
 
 #include "heddle/core/base/scanner.h"
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
+#include "heddle/import/graph_builder_impl.h"
 
-// Calls of ops that the table does not have, and of sizes, which are numbers here.
+// Calls of ops outside the table, and of functions of sizes, which are numbers here.
 
 namespace heddle {
 namespace {
 
 using Kind = ForeignValue::Kind;
 
-// The names of arguments by position of opaque calls, beyond any schema.
+// Names of opaque arguments by position, for any number of them.
 constexpr std::string_view kPositions[] = {"a0",  "a1",  "a2",  "a3",  "a4",  "a5",  "a6",  "a7",
                                            "a8",  "a9",  "a10", "a11", "a12", "a13", "a14", "a15",
                                            "a16", "a17", "a18", "a19", "a20", "a21", "a22", "a23"};
 
-// More results than any op of several has.
+// Exceeds the number of results of any op.
 constexpr int64_t kMostResults = 1 << 16;
 
-// Whether a text can name an attribute: a word that does not read as something else.
+// Whether the text of a graph can name an attribute so: a word that does not read as something
+// else.
 bool IsAttrName(std::string_view name) {
   return !name.empty() && name != "none" && std::ranges::all_of(name, [](char c) {
     return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kWord) != 0;
@@ -37,7 +38,8 @@ void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId
   for (const ForeignValue& item : program_.items(value)) CollectTensors(item, tensors);
 }
 
-// Tensors by position or name; of lists, the tensors anywhere in them. Attributes as far as a graph can hold them.
+// Adds tensors by position or name, and the tensors anywhere in lists. Adds attributes if a graph
+// can store them.
 void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
   std::string_view given = Text(arg.name);
   std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
@@ -70,7 +72,7 @@ Status GraphBuilder::FinishOpaque(const ForeignCall& call, std::span<const TypeI
   return Finish(call, kOpaqueOp, graph_->InternAttrs(builder_->attrs()), types);
 }
 
-// What the file or ForeignShape states; none if nothing does.
+// The types that the file or ForeignShape states; nullopt if neither does.
 std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& call) {
   if (targets_[call.target].asserts) return std::vector<Type>();
   std::deque<Type> known;
@@ -82,7 +84,7 @@ std::optional<std::vector<Type>> GraphBuilder::OpaqueTypes(const ForeignCall& ca
   std::optional<std::vector<Type>> types = ForeignShape(program_, call, type_of);
   if (types) return types;
   if (!call.several) return call.stated == nullptr ? types : std::vector<Type>{*call.stated};
-  // As far as the file states them; what nothing uses is not there.
+  // The types that the file states. Results without a use have none.
   types.emplace();
   for (const ForeignResult& result : program_.results_of(call)) {
     if (result.index < 0 || result.index >= kMostResults || result.stated == nullptr)
@@ -98,9 +100,9 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   Target& target = targets_[call.target];
   if (target.writes_in_place)
     return Fail(call, Diag::kCaptureInPlace,
-                "`{}` writes over its operand; functionalize the graph first",
+                "`{}` overwrites its operand; functionalize the graph first",
                 program_.target(call));
-  // What is on its way is waited for first: an opaque op cannot say that it waits.
+  // Wait for all operands in flight first, because an opaque op cannot wait for them.
   for (const ForeignArg& arg : program_.args_of(call)) {
     const Binding* binding = Find(arg.value);
     if (binding == nullptr || binding->kind != Binding::Kind::kLaunched) continue;
@@ -109,8 +111,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   std::optional<std::vector<Type>> types = OpaqueTypes(call);
   if (!types)
     return Fail(call, Diag::kMissingType,
-                "`{}` is not in the table of ops, and the file does not state the types of its "
-                "results",
+                "`{}` is not in the op table, and the file does not state its result types",
                 program_.target(call));
   HEDDLE_RETURN_IF_ERROR(BuildOpaque(call, target.opaque_name));
   HEDDLE_RETURN_IF_ERROR(FinishOpaque(call, InternTypes(*types)));
@@ -123,7 +124,7 @@ Status GraphBuilder::AddOpaqueCall(const ForeignCall& call) {
   return Done{};
 }
 
-// Arithmetic with sizes. Where they come from tensors a node says so, to keep what depends on what.
+// Arithmetic with sizes. If sizes come from tensors, a node keeps the dependence.
 Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   std::vector<int64_t> numbers;
   std::vector<ForeignValue> given;
@@ -147,8 +148,7 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   std::string_view target = program_.target(call);
   std::optional<int64_t> result = Compute(target, numbers);
   if (!result)
-    return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no value that is known here",
-                target);
+    return Fail(call, Diag::kUnknownOp, "`{}` of these sizes has no known value", target);
   if (!computed) {
     Bind(call.name, {.kind = Binding::Kind::kNumber, .number = *result});
     return Done{};
@@ -162,12 +162,12 @@ Status GraphBuilder::AddArithmetic(const ForeignCall& call) {
   return Done{};
 }
 
-// `aten.sym_size.int(t, dim)` and its like: known here.
+// `aten.sym_size.int(t, dim)` and similar calls, whose value is known here.
 Status GraphBuilder::AddSize(const ForeignCall& call) {
   std::string_view target = program_.target(call);
   if (targets_[call.target].asserts) return AddOpaqueCall(call);
   std::span<const ForeignArg> args = program_.args_of(call);
-  if (args.empty()) return Fail(call, Diag::kOperandCount, "{} of nothing", target);
+  if (args.empty()) return Fail(call, Diag::kOperandCount, "{} has no argument", target);
   HEDDLE_TRY(ValueId tensor, Tensor(call, args[0].value));
   const TypeTable& types = graph_->types();
   TypeId type = graph_->type(tensor);
@@ -178,7 +178,7 @@ Status GraphBuilder::AddSize(const ForeignCall& call) {
     int64_t dim = Number(args[1].value).value_or(INT64_MIN);
     auto rank = static_cast<int64_t>(types.rank(type));
     if (dim < -rank || dim >= rank)
-      return Fail(call, Diag::kDimRange, "dimension {} of a tensor of {}", dim,
+      return Fail(call, Diag::kDimRange, "dimension {} does not exist; the tensor has {}", dim,
                   Counted(rank, "dimension"));
     size = types.symbols().Bound(types.dims(type)[static_cast<size_t>(dim < 0 ? dim + rank : dim)]);
   } else {

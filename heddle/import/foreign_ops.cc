@@ -10,7 +10,7 @@ namespace {
 using Kind = ForeignValue::Kind;
 using Shape = std::optional<std::vector<Type>>;
 
-// The tensors that the call begins with.
+// The types of the leading tensor arguments of the call.
 std::vector<const Type*> LeadingTypes(std::span<const ForeignArg> args, const TypeOf& type_of) {
   std::vector<const Type*> types;
   for (const ForeignArg& arg : args) {
@@ -21,14 +21,15 @@ std::vector<const Type*> LeadingTypes(std::span<const ForeignArg> args, const Ty
   return types;
 }
 
-// The number of results that the program makes use of, which names them by number.
+// The number of results that the program uses, from their indices.
 int64_t UsedResults(std::span<const ForeignResult> results) {
   int64_t most = 0;
   for (const ForeignResult& result : results) most = std::max(most, result.index + 1);
   return most;
 }
 
-// Of queries, keys and values: the result, and the sums of its rows; the largest of each row where they are used.
+// From queries, keys and values: the result and the log-sums of its rows; also the row maxima if
+// they are used.
 Shape FlexAttention(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
   std::vector<const Type*> in = LeadingTypes(program.args_of(call), type_of);
   if (in.size() < 3 || in[0]->rank() < 2 || in[2]->rank() < 2) return std::nullopt;
@@ -47,7 +48,7 @@ Shape FlexAttentionBackward(const ForeignProgram& program, const ForeignCall& ca
   return std::vector<Type>{*in[0], *in[1], *in[2]};
 }
 
-// A kernel of the user's: it gives back what it writes to, by the names of its arguments.
+// A user's kernel returns the tensors that it writes, by the names of its arguments.
 Shape TritonKernel(const ForeignProgram& program, const ForeignCall& call, const TypeOf& type_of) {
   std::span<const ForeignArg> args = program.args_of(call);
   auto kwargs = std::ranges::find_if(
@@ -148,7 +149,7 @@ std::optional<int64_t> Compute(std::string_view target, const std::vector<int64_
     return __builtin_sub_overflow(a, b, &out) ? std::nullopt : std::optional(out);
   if (target == "operator.mul")
     return __builtin_mul_overflow(a, b, &out) ? std::nullopt : std::optional(out);
-  // As Python divides: down. By one thing less than all: -2^63 / -1 has no answer.
+  // Python's division rounds down. The range excludes INT64_MIN, because -2^63 / -1 overflows.
   bool divides = b != 0 && (a != INT64_MIN || b != -1);
   int64_t rest = divides ? a % b : 0;
   bool down = rest != 0 && (rest < 0) != (b < 0);

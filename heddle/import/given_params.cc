@@ -13,7 +13,7 @@ bool FitsPattern(std::string_view pattern, std::string_view name) {
   if (parts.size() == 1) return pattern == name;
   if (!name.starts_with(parts.front())) return false;
   name.remove_prefix(parts.front().size());
-  // The first place of each part leaves the most for the others.
+  // Matching each part at its first position leaves the most text for the others.
   for (size_t i = 1; i + 1 < parts.size(); ++i) {
     size_t at = name.find(parts[i]);
     if (at == std::string_view::npos) return false;
@@ -59,7 +59,9 @@ Result<std::vector<bool>> FindGivenParams(const ForeignProgram& program, const I
                                           std::span<const std::string> given) {
   if (given.empty()) return std::vector<bool>();
   if (program.has_signature)
-    return Error(Diag::kUsage, "--params is given, and the file's signature states the parameters");
+    return Error(Diag::kUsage,
+                 "--params conflicts with the file's signature, which states the parameters; "
+                 "remove --params");
   const Graph& graph = imported.module.graphs[0];
   std::vector<bool> params(graph.inputs().size());
   for (const std::string& list : given) {
@@ -68,7 +70,7 @@ Result<std::vector<bool>> FindGivenParams(const ForeignProgram& program, const I
       bool found = false;
       std::optional<IndexRange> range = ParseIndices(item);
       if (range && range->last >= params.size())
-        return Error(Diag::kUsage, "--params has input {}, and the graph has {}, counted from 0",
+        return Error(Diag::kUsage, "--params has input {}, but the graph has {}, counted from 0",
                      range->last, Counted(params.size(), "input"));
       for (size_t i = 0; i < params.size(); ++i) {
         bool fits = range ? i >= range->first && i <= range->last
@@ -77,7 +79,7 @@ Result<std::vector<bool>> FindGivenParams(const ForeignProgram& program, const I
         found |= fits;
       }
       if (!found)
-        return Error(Diag::kUsage, "--params has `{}`, which no input fits; inputs are {}", item,
+        return Error(Diag::kUsage, "--params has `{}`, which matches no input; inputs are {}", item,
                      InputNames(graph));
     }
   }

@@ -10,8 +10,9 @@
 
 namespace heddle {
 
-// By input of the graph: whether it is a parameter. Empty if `given` is. Fails for a name or number
-// that no input has, and for a file whose signature states its parameters.
+// Indexed by input of the graph: whether it is a parameter. Empty if ImportOptions::params is.
+// Fails for a name or number that no input has, and for a file whose signature states its
+// parameters.
 Result<std::vector<bool>> FindGivenParams(const ForeignProgram& program, const Imported& imported,
                                           std::span<const std::string> given);
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "heddle/core/base/text.h"
-#include "heddle/import/graph_builder_parts.h"
 #include "heddle/core/ir/text/print.h"
+#include "heddle/import/graph_builder_impl.h"
 
 namespace heddle {
 
@@ -18,11 +18,11 @@ Result<Imported> BuildGraph(const ForeignProgram& program, const SourceText& sou
 
 Result<Imported> GraphBuilder::Build() {
   if (options_.hint < 0)
-    return Error(Diag::kBadChoice, "--hint is {}, expected a size", options_.hint);
-  if (!options_.global) {
+    return Error(Diag::kBadChoice, "--hint is {}, expected at least 0", options_.hint);
+  if (!global()) {
     HEDDLE_TRY(groups_, GroupAxes::Make(program_, options_, imported_.remarks));
   }
-  imported_.module.view = options_.global ? View::kGlobal : View::kLocal;
+  imported_.module.view = global() ? View::kGlobal : View::kLocal;
   imported_.module.mesh = groups_.mesh();
   imported_.module.graphs.emplace_back(program_.name, ops_);
   graph_ = imported_.module.graphs.data();
@@ -83,7 +83,7 @@ void GraphBuilder::AddRemarks() {
   std::vector<std::string>& remarks = imported_.remarks;
   size_t& count = imported_.counts.opaque;
   if (hinted_ > 0)
-    remarks.push_back(fmt::format("{} that {} read from tensors {} taken for {} (--hint)",
+    remarks.push_back(fmt::format("{} that {} read from tensors {} assumed to be {} (--hint)",
                                   Counted(hinted_, "size"), hinted_ == 1 ? "is" : "are",
                                   hinted_ == 1 ? "is" : "are", options_.hint));
   std::map<std::string_view, size_t> refused;
@@ -96,22 +96,21 @@ void GraphBuilder::AddRemarks() {
   if (arithmetic_ > 0) opaque["arithmetic with sizes"] = arithmetic_;
   for (const auto& [name, calls] : refused) {
     count += calls;
-    remarks.push_back(
-        fmt::format("{} has {} that its shape rule does not take, a mask or sizes that contradict "
-                    "each other: opaque",
-                    name, Counted(calls, "call")));
+    remarks.push_back(fmt::format(
+        "{} has {} that its shape rule rejects, with a mask or contradictory sizes: opaque", name,
+        Counted(calls, "call")));
   }
   for (const auto& [name, nodes] : opaque) {
     count += nodes;
-    remarks.push_back(fmt::format("{} is not in the table of ops: {} opaque", name,
+    remarks.push_back(fmt::format("{} is not in the op table: {} opaque", name,
                                   nodes == 1 ? "1 node is" : fmt::format("{} nodes are", nodes)));
   }
   bool any_aten = std::ranges::any_of(
       opaque, [](const auto& entry) { return entry.first.starts_with("aten."); });
   if (program_.has_signature && any_aten)
     remarks.push_back(
-        "torch.export keeps composite ops whole; `exported.run_decompositions()` before "
-        "torch.export.save splits them into ops that the table has");
+        "torch.export keeps composite ops; call `exported.run_decompositions()` before "
+        "torch.export.save to decompose them into ops of the table");
 }
 
 Status GraphBuilder::AddInputs() {
@@ -120,11 +119,11 @@ Status GraphBuilder::AddInputs() {
     place.offset = input.offset;
     place.name = input.name;
     if (bindings_[input.name].kind != Binding::Kind::kNothing)
-      return Fail(place, Diag::kDuplicateName, "two inputs are called `{}`", Text(input.name));
+      return Fail(place, Diag::kDuplicateName, "two inputs are named `{}`", Text(input.name));
     if (input.type == nullptr && !input.integer)
       return Fail(place, Diag::kMissingType,
-                  "the file does not say what type input `{}` has; a repro says it in `load_args`, "
-                  "`print_readable` behind the name",
+                  "the file does not state the type of input `{}`; a repro states it in "
+                  "`load_args`, `print_readable` after the name",
                   Text(input.name));
     TypeTable& types = graph_->types();
     TypeId type = input.type != nullptr ? types.Intern(*input.type)
@@ -153,7 +152,7 @@ Status GraphBuilder::AddOutputs() {
     const Binding* binding = Find(output.value);
     ValueId value;
     if (output.value.kind == Kind::kName && binding == nullptr)
-      return Fail(call, Diag::kUndefinedValue, "`{}` is returned and made nowhere",
+      return Fail(call, Diag::kUndefinedValue, "`{}` is returned but never defined",
                   Text(output.value));
     if (binding != nullptr && binding->kind == Binding::Kind::kNumber) {
       value = binding->value ? binding->value : ScalarNode(call, output.value);
@@ -175,11 +174,13 @@ Status GraphBuilder::AddCall(const ForeignCall& call) {
   const Target& target = targets_[call.target];
   bool communicates =
       target.kind == Target::Kind::kCollective || target.kind == Target::Kind::kWait;
-  if (options_.global && communicates)
+  if (global() && communicates) {
+    std::string_view cause = options_.global ? "--global" : "`view`";
     return Fail(call, Diag::kUsage,
-                "`{}` is a collective, and --global asks for a graph without ranks; import a graph "
-                "of one rank without --global",
-                program_.target(call));
+                "`{}` is a collective, but {} imports a graph without ranks; remove {} to import a "
+                "graph of one rank",
+                program_.target(call), cause, cause);
+  }
   switch (target.kind) {
     case Target::Kind::kTable: return AddTableCall(call, target.op);
     case Target::Kind::kOpaque: return AddOpaqueCall(call);
@@ -201,8 +202,7 @@ void GraphBuilder::BindNumber(WordId name, int64_t number) {
 Result<ValueId> GraphBuilder::Tensor(const ForeignCall& call, const ForeignValue& value) {
   const Binding* binding = Find(value);
   if (binding == nullptr && value.kind == Kind::kName)
-    return Fail(call, Diag::kUndefinedValue, "`{}` is used here and made nowhere before",
-                Text(value));
+    return Fail(call, Diag::kUndefinedValue, "`{}` is used before it is defined", Text(value));
   if (binding == nullptr) return Fail(call, Diag::kOperandKind, "expected a tensor");
   if (binding->kind == Binding::Kind::kTensor) return binding->value;
   if (binding->kind == Binding::Kind::kNumber)
@@ -234,7 +234,7 @@ Status GraphBuilder::CheckStated(const ForeignCall& call, const Type* stated, Ty
       (stated->dtype == types.dtype(found) && std::ranges::equal(stated->dims, types.dims(found))))
     return Done{};
   const Module& module = imported_.module;
-  return Fail(call, Diag::kResultType, "`{}` is stated as {}, {} gives {}", Text(name),
+  return Fail(call, Diag::kResultType, "`{}` is stated as {}, but {} computes {}", Text(name),
               PrintType(module, *graph_, types.Intern(*stated)), program_.target(call),
               PrintType(module, *graph_, found));
 }
@@ -274,7 +274,8 @@ int64_t GraphBuilder::PositionOf(const ForeignCall& call, OpId op, size_t result
   std::span<const ForeignResult> results = program_.results_of(call);
   if (results[0].key) return static_cast<int64_t>(result);
   int64_t index = results[result].index;
-  // Results that are numbers, as sizes beside attention, are none of a node's.
+  // Results that are numbers, such as the sizes that attention returns, are not results of the
+  // node.
   const std::vector<ReturnKind>& returns = ops_[op].schema.returns;
   if (op == kOpaqueOp || index < 0 || index >= static_cast<int64_t>(returns.size())) return index;
   if (returns[index] == ReturnKind::kOther) return -1;

@@ -1,8 +1,9 @@
-// BuildGraph: from a program as a file states it to a graph, with the table of ops, its shape rules and its names.
+// BuildGraph: converts a program from a file to a graph.
 //
-// A call of an op of the table becomes a node of it, a collective of c10d a collective of Heddle, and anything else an opaque node,
-// whose result types the file or ForeignShape states. Sizes are numbers: what a program computes of sizes is computed here, and what it
-// reads from a tensor is taken for ImportOptions::hint.
+// A call of an op in the table becomes a node of that op, a collective of c10d becomes a collective
+// of Heddle, and any other call becomes an opaque node. The file or ForeignShape states the result
+// types of opaque nodes. Sizes are numbers: arithmetic with sizes is evaluated here, and a size
+// read from a tensor gets the value ImportOptions::hint.
 #pragma once
 
 #include "heddle/import/import.h"
@@ -10,7 +11,7 @@
 
 namespace heddle {
 
-// `source` is the text that offsets of the program point into.
+// `source` is the text to which offsets in the program refer.
 Result<Imported> BuildGraph(const ForeignProgram& program, const SourceText& source,
                             const ImportOptions& options);
 

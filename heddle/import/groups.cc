@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// Where the arguments of a collective have the number of ranks and the name of the group; -1 where they have none.
+// The argument positions of the number of ranks and of the group's name; -1 for absent arguments.
 struct GroupArgs {
   std::string_view name;
   int size;
@@ -21,17 +21,17 @@ constexpr GroupArgs kGroupArgs[] = {
     {"all_reduce_coalesced", -1, 2},           {"all_to_all_single", -1, 3},
 };
 
-// More than a mesh has axes, and few enough to look through.
+// More than a mesh has axes, and few enough for a linear search.
 constexpr size_t kMostGroups = 64;
 
-// Where the arguments of a call have its group; null for a call that has none.
+// The argument positions of a call's group; null for a call without a group.
 const GroupArgs* FindGroupArgs(std::string_view target) {
   std::string_view name = CollectiveName(target);
   auto at = std::ranges::find(kGroupArgs, name, &GroupArgs::name);
   return name.empty() || at == std::end(kGroupArgs) ? nullptr : at;
 }
 
-// All groups, those of the file first.
+// All groups, first those that the file declares.
 std::vector<ForeignGroup> AllGroups(const ForeignProgram& program) {
   std::vector<ForeignGroup> groups = program.groups;
   Table<TargetId, const GroupArgs*> args_of(program.targets.size());
@@ -56,14 +56,14 @@ std::vector<ForeignGroup> AllGroups(const ForeignProgram& program) {
     if (known == groups.end()) known = groups.insert(groups.end(), {group->word, 0});
     if (known->size == 0 && size != nullptr && size->kind == ForeignValue::Kind::kInt)
       known->size = size->integer;
-    // What it hands out to each rank says how many there are.
+    // The number of split sizes is the number of ranks.
     if (known->size == 0 && places->name == "all_to_all_single" && args.size() > 1)
       known->size = static_cast<int64_t>(program.items(args[1].value).size());
   }
   return groups;
 }
 
-// A word that an axis may be called: `g0` for group `0`.
+// A valid axis name for a group: `g0` for group `0`.
 std::string AxisName(std::string_view group) {
   std::string name = "g";
   for (char c : group) name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
@@ -94,16 +94,16 @@ Status GroupAxes::FromOptions(const ImportOptions& options) {
     for (std::string_view word : Split(list, ',')) {
       std::optional<AxisId> axis = mesh_.Find(Trim(word));
       if (!axis || !axes.Add(*axis))
-        return Error(Diag::kUnknownAxis, "--group gives `{}` to group `{}`; the mesh is [{}]", word,
-                     name, Format(mesh_));
+        return Error(Diag::kUnknownAxis, "--group assigns `{}` to group `{}`, but the mesh is [{}]",
+                     word, name, Format(mesh_));
     }
     axes_[name] = axes;
   }
   return Done{};
 }
 
-// An axis for each group, in their order, so that the first is the slowest. Where one group has as many ranks as several others
-// together, it is all of them.
+// Adds one axis per group, in order, so that the first is the slowest. A group with as many ranks
+// as several others together spans all their axes.
 Status GroupAxes::FromSizes(const ForeignProgram& program, std::vector<std::string>& remarks) {
   std::vector<ForeignGroup> groups = AllGroups(program);
   const ForeignGroup* whole = nullptr;
@@ -121,13 +121,14 @@ Status GroupAxes::FromSizes(const ForeignProgram& program, std::vector<std::stri
   for (const ForeignGroup& group : groups) {
     if (&group == whole) continue;
     if (group.size < 1 || group.size > Mesh::kMaxRanks)
-      return Error(Diag::kMeshSize,
-                   "the file does not say how many ranks group `{}` has; give --mesh and --group",
-                   program.text(group.name));
+      return Error(
+          Diag::kMeshSize,
+          "the file does not state the number of ranks of group `{}`; give --mesh and --group",
+          program.text(group.name));
     ranks *= static_cast<double>(group.size);
     if (axes.size() == Mesh::kMaxAxes || ranks > static_cast<double>(Mesh::kMaxRanks))
       return Error(Diag::kMeshSize,
-                   "{} are more than a mesh of their product can have; give --mesh and --group",
+                   "a mesh cannot have one axis for each of {}; give --mesh and --group",
                    Counted(groups.size(), "process group"));
     auto axis = static_cast<AxisId>(axes.size());
     std::string name = AxisName(program.text(group.name));
@@ -141,12 +142,12 @@ Status GroupAxes::FromSizes(const ForeignProgram& program, std::vector<std::stri
   mesh_ = Mesh(std::move(axes));
   if (groups.size() > 1) {
     remarks.push_back(fmt::format(
-        "process groups are taken for axes of the mesh [{}], the first the slowest{}; --mesh and "
-        "--group say otherwise",
+        "process groups are assumed to be axes of the mesh [{}], the slowest first{}; use --mesh "
+        "and --group to change that",
         Format(mesh_),
         whole == nullptr
             ? ""
-            : fmt::format(", and group `{}` for all of them", program.text(whole->name))));
+            : fmt::format(", and group `{}` to span all of them", program.text(whole->name))));
   }
   return Done{};
 }

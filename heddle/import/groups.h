@@ -1,4 +1,4 @@
-// Process groups as axes of a mesh.
+// Maps process groups to axes of a mesh.
 #pragma once
 
 #include <map>
@@ -10,12 +10,13 @@ namespace heddle {
 
 class GroupAxes {
  public:
-  // The groups that the file names and those that its collectives use. `remarks` gets what had to be assumed.
+  // Maps the groups that the file declares and those that its collectives use. Appends assumptions
+  // to `remarks`.
   static Result<GroupAxes> Make(const ForeignProgram& program, const ImportOptions& options,
                                 std::vector<std::string>& remarks);
 
   const Mesh& mesh() const { return mesh_; }
-  // None for a group that nothing is known of.
+  // Null for an unknown group.
   const Axes* Find(std::string_view group) const;
 
  private:
@@ -26,7 +27,8 @@ class GroupAxes {
   std::map<std::string, Axes, std::less<>> axes_;
 };
 
-// The name of a c10d collective without namespace and overload, as `all_reduce`; empty for any other op.
+// The name of a c10d collective without namespace and overload, such as `all_reduce`; empty for any
+// other op.
 std::string_view CollectiveName(std::string_view target);
 
 }  // namespace heddle

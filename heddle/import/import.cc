@@ -3,12 +3,12 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/mapped_file.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/check_module.h"
 #include "heddle/import/graph_builder.h"
 #include "heddle/import/read/exported_program.h"
 #include "heddle/import/read/fx_reader.h"
 #include "heddle/import/read/zip.h"
 #include "heddle/import/roles.h"
-#include "heddle/core/ir/check/check_module.h"
 
 namespace heddle {
 namespace {

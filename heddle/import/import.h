@@ -1,7 +1,8 @@
-// Import: graphs of other programs as modules of Heddle.
+// Import: converts graphs of other programs to modules.
 //
-// Files: what PyTorch prints of an FX graph and Inductor's repros (read/fx_reader.h), archives and JSON of torch.export
-// (read/exported_program.h), and the same JSON with a header of ours for other exporters. docs/import.md is for users.
+// It reads FX graphs as PyTorch prints them, Inductor's repro files (read/fx_reader.h), archives
+// and JSON of torch.export (read/exported_program.h), and the same JSON with Heddle's header, for
+// other exporters. docs/import.md describes it for users.
 #pragma once
 
 #include <string>
@@ -14,24 +15,23 @@
 namespace heddle {
 
 struct ImportOptions {
-  // Where the ranks of process groups are: a mesh, and the axes of each group by its name. Without a mesh, groups get axes of
-  // their own.
+  // A mesh, and the axes of each process group by name. If empty, each group gets its own axes.
   std::string mesh;
   std::vector<std::pair<std::string, std::string>> groups;
-  // What a size that is read from a tensor is taken for.
+  // The value of a size that the program reads from a tensor.
   int64_t hint = 512;
-  // The graph is a global one, of the whole step before it is spread over ranks.
+  // The graph is a global one: the whole step before it is partitioned over ranks.
   bool global = false;
   // Inputs that are parameters, where the file does not state roles: names with `*` for any text,
   // numbers from 0, or ranges of numbers.
   std::vector<std::string> params = {};
 };
 
-// What the file had, as its writer counts.
+// Counts of the file's contents, as its writer counts them.
 struct ImportCounts {
   size_t placeholders = 0;
   size_t statements = 0;
-  // Statements that name one of the results of another.
+  // Statements that only name one result of another statement.
   size_t items = 0;
   size_t outputs = 0;
   size_t opaque = 0;
@@ -40,11 +40,11 @@ struct ImportCounts {
 struct Imported {
   Module module;
   ImportCounts counts;
-  // What was assumed or lost, one sentence each.
+  // Assumptions and losses, one sentence each.
   std::vector<std::string> remarks;
 };
 
-// Reads only the graph's JSON of an archive: its weights may be of any size.
+// From an archive, reads only the JSON of the graph, so its weights may have any size.
 Result<Imported> ImportFile(const std::string& path, const ImportOptions& options);
 // The same for content in memory. `file` is for messages.
 Result<Imported> Import(const std::string& bytes, const std::string& file,

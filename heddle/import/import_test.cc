@@ -1,13 +1,13 @@
-// What has no text: archives, and files that were damaged.
+// Cases that have no text form: archives and damaged files.
 #include "heddle/import/import.h"
 
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include "heddle/import/read/zip.h"
-#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/import/read/zip.h"
 
 namespace heddle {
 namespace {
@@ -104,7 +104,7 @@ TEST(Import, RefusesArchivesThatLie) {
   EXPECT_NE(zip("m/other.json", text.size(), 0, good).find("no models/"), std::string::npos);
 }
 
-// What lies behind the end of a text is no part of it: here, what was cut off.
+// Bytes after the end of the text are not part of it, such as the rest of a truncated text.
 TEST(Import, ReadsJsonWithRoomBehindItAndWithout) {
   std::string all = kProgram;
   for (size_t size = 0; size <= all.size(); ++size) {
@@ -122,7 +122,8 @@ TEST(Import, RefusesDeepJson) {
   EXPECT_NE(MessageOf(deep).find("not JSON"), std::string::npos);
 }
 
-// Every cut and many flips of good files: refused, or a graph that reads back the same.
+// Truncations and byte flips of valid files: the import rejects them, or returns a graph that
+// round-trips through text.
 TEST(Import, SurvivesDamage) {
   std::string text = kProgram;
   std::string archive =

@@ -6,16 +6,17 @@
 #include <set>
 
 #include "heddle/core/base/text.h"
-#include "heddle/import/given_params.h"
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/import/given_params.h"
 
 namespace heddle {
 namespace {
 
-// The number in a name that AOTAutograd gives: `primals_12` for `primals_`; -1 for any other name.
+// The number in a name from AOTAutograd: 12 in `primals_12` for the prefix `primals_`; -1 for any
+// other name.
 int64_t NumberBehind(std::string_view prefix, std::string_view name) {
   if (!name.starts_with(prefix)) return -1;
   name.remove_prefix(prefix.size());
@@ -26,7 +27,7 @@ int64_t NumberBehind(std::string_view prefix, std::string_view name) {
 
 class RoleSetter {
  public:
-  // `given`: whether each input is a parameter; empty if the user does not say.
+  // `given`: whether each input is a parameter; empty if the user named none.
   RoleSetter(const ForeignProgram& program, std::vector<bool> given, Imported& imported)
       : program_(program),
         given_(std::move(given)),
@@ -42,7 +43,7 @@ class RoleSetter {
     } else if (FindNumbers()) {
       RolesOfNames();
     }
-    // Inputs and outputs all have a role, or none has.
+    // Either all inputs and outputs have a role, or none has.
     bool roles = std::ranges::any_of(
         graph_.outputs(), [](const Output& output) { return output.role != OutputRole::kPlain; });
     for (Output& output : graph_.mutable_outputs()) {
@@ -57,7 +58,7 @@ class RoleSetter {
   }
 
  private:
-  // The one tensor that a node reads, or none if it reads several.
+  // The only tensor that a node reads, or none if it reads several.
   ValueId OnlyOperand(NodeId node) const {
     ValueId only;
     for (ValueId operand : graph_.operands(node)) {
@@ -68,7 +69,8 @@ class RoleSetter {
     return only;
   }
 
-  // For each value the input that it is made of, through ops of one operand. Collectives, for those who ask for them later.
+  // For each value, the input that it derives from through ops with one operand. Also collects the
+  // collectives.
   void FindRoots() {
     roots_.assign(graph_.value_count(), ValueId());
     for (const Input& input : graph_.inputs()) roots_[input.value.index()] = input.value;
@@ -95,22 +97,33 @@ class RoleSetter {
       const ForeignInput& given = program_.inputs[i];
       inputs[i].role = given.role == InputRole::kPlain ? InputRole::kBatch : given.role;
       inputs[i].label = program_.text(given.label);
-      if (given.role == InputRole::kParam) inputs[i].index = params++;
-      by_label[given.label ? given.label : given.name] = ValueId(i);
+      inputs[i].unit = program_.text(given.unit);
+      if (given.role == InputRole::kParam)
+        inputs[i].index = given.index < 0 ? params++ : given.index;
+      if (given.role == InputRole::kOpt) inputs[i].index = given.index;
+      // The name of an input always stands for it. State of several parameters has one label.
+      if (given.label && given.role != InputRole::kOpt) by_label[given.label] = ValueId(i);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      ValueId& known = by_label[program_.inputs[i].name];
+      if (!known) known = ValueId(i);
     }
     std::vector<Output>& outputs = graph_.mutable_outputs();
     size_t at = 0;
     for (const ForeignOutput& given : program_.outputs) {
       if (given.value.kind == ForeignValue::Kind::kNone) continue;
       Output& output = outputs[at++];
-      ValueId target = given.target ? by_label[given.target] : ValueId();
+      ValueId target = given.input    ? ValueId(*given.input)
+                       : given.target ? by_label[given.target]
+                                      : ValueId();
       output.role = given.role == OutputRole::kPlain ? OutputRole::kMetric : given.role;
+      output.label = program_.text(given.label);
       if (given.role == OutputRole::kGrad) {
         if (target && inputs[target.index()].role == InputRole::kParam) {
           output.index = inputs[target.index()].index;
           has_grads_ = true;
         } else {
-          // The gradient of a batch, which no role says.
+          // The gradient of a batch, for which no role exists.
           output.role = OutputRole::kMetric;
         }
       } else if (given.role == OutputRole::kUpdate) {
@@ -120,8 +133,8 @@ class RoleSetter {
     }
   }
 
-  // The user names the parameters. Outputs with the shapes of all of them, in their order, are their
-  // gradients; a step returns them last.
+  // The user names the parameters. Consecutive outputs with the shapes of all parameters, in their
+  // order, are their gradients. A step returns them last.
   void RolesAsGiven() {
     std::vector<ValueId> params;
     for (Input& input : graph_.mutable_inputs()) {
@@ -159,15 +172,15 @@ class RoleSetter {
     }
     imported_.remarks.push_back(
         has_grads_
-            ? fmt::format("outputs {} to {} have the shapes of the {} (--params), in their "
-                          "order, and are taken for their gradients",
+            ? fmt::format("outputs {} to {} have the shapes of the {} (--params), in their order, "
+                          "and are assumed to be their gradients",
                           first, first + params.size() - 1, Counted(params.size(), "parameter"))
-            : fmt::format("no outputs in a row have the shapes of the {} (--params): the "
-                          "graph is taken for a forward graph",
+            : fmt::format("no consecutive outputs have the shapes of the {} (--params): the graph "
+                          "is assumed to be a forward graph",
                           Counted(params.size(), "parameter")));
   }
 
-  // Whether there are any.
+  // Whether any input has such a name.
   bool FindNumbers() {
     bool any = false;
     for (const ForeignInput& input : program_.inputs) {
@@ -180,8 +193,9 @@ class RoleSetter {
     return any;
   }
 
-  // AOTAutograd calls inputs `primals_N` and `tangents_N`, everything else was saved by a forward graph. A backward graph returns a
-  // gradient for each primal, in their order; a joint graph returns them behind its other outputs.
+  // AOTAutograd names inputs `primals_N` and `tangents_N`; all other inputs were saved by a forward
+  // graph. A backward graph returns a gradient for each primal, in their order. A joint graph
+  // returns them after its other outputs.
   void RolesOfNames() {
     bool backward = has_tangents_;
     if (backward) {
@@ -200,11 +214,11 @@ class RoleSetter {
     SetInputsByName(backward, gathers);
     SetOutputsByName(backward);
     imported_.remarks.push_back(fmt::format(
-        "roles are taken from names and uses, because the file has no signature: {}, {}",
+        "roles are derived from names and uses, because the file has no signature: {}, {}",
         backward ? "a backward graph" : "a forward graph", Counted(params_, "parameter")));
   }
 
-  // Which output is the gradient of which primal.
+  // Finds the primal of each gradient among the outputs.
   void PairGradients() {
     std::vector<bool> depends(graph_.value_count());
     std::map<int64_t, ValueId> primals;
@@ -283,7 +297,7 @@ class RoleSetter {
         has_grads_ = true;
       } else if (outputs_saved_ && !backward && i > 0) {
         output.role = OutputRole::kSaved;
-        // A value that is saved twice goes by its name once.
+        // The first output of a value has the value's name as its label.
         if (!labelled[output.value.index()]) output.label = graph_.name(output.value);
         labelled[output.value.index()] = true;
       } else {
@@ -294,7 +308,7 @@ class RoleSetter {
 
   // --- Phases and purposes
 
-  // For each value whether it ends in a gradient, through ops of one operand.
+  // For each value whether it becomes a gradient, through ops with one operand.
   void FindGradientEnds() {
     ends_.assign(graph_.value_count(), false);
     bool any = false;
@@ -314,7 +328,7 @@ class RoleSetter {
     }
   }
 
-  // What other outputs than gradients are made of is forward; the rest backward.
+  // Inputs of outputs that are not gradients are forward; other nodes are backward.
   void SetPhases(Rewriter& rewriter) {
     if (!has_grads_) return;
     bool given = std::ranges::any_of(
@@ -339,7 +353,7 @@ class RoleSetter {
 
   bool IsParameter(ValueId input) const {
     if (!input) return false;
-    // Without roles, any input that trains could be one.
+    // Without roles, any floating-point input may be a parameter.
     const Input& facts = graph_.inputs()[input.index()];
     return facts.role == InputRole::kParam ||
            (facts.role == InputRole::kPlain && IsFloat(DTypeOf(input)));
@@ -366,7 +380,7 @@ class RoleSetter {
     }
   }
 
-  // Equal collectives get equal attributes, which are made once.
+  // Equal collectives share one attribute list.
   AttrsId WithPurpose(AttrsId given, Why why) {
     AttrsId& changed = with_purpose_[{given, why}];
     if (!changed) {
@@ -382,16 +396,16 @@ class RoleSetter {
   Imported& imported_;
   Graph& graph_;
   std::vector<ValueId> roots_;
-  // In their order.
+  // In graph order.
   std::vector<NodeId> collectives_;
   std::vector<bool> ends_;
-  // By input. The number of a primal, -1 for others.
+  // Indexed by input: the number of a primal, or -1.
   std::vector<int64_t> primals_;
   std::vector<bool> tangents_;
   bool has_tangents_ = false;
   std::vector<bool> gathered_;
   std::vector<bool> with_gradient_;
-  // By output, the number of the primal; 0 for others. Of a backward graph.
+  // For a backward graph, indexed by output: the number of the primal, or 0.
   std::vector<int64_t> gradient_of_;
   std::map<std::pair<AttrsId, Why>, AttrsId> with_purpose_;
   bool joint_ = false;

@@ -1,4 +1,5 @@
-// Roles of inputs and outputs, phases of nodes and purposes of collectives, which files of other programs state in part or not at all.
+// Completes roles of inputs and outputs, phases of nodes and purposes of collectives, which files
+// of other programs state partly or not at all.
 #pragma once
 
 #include "heddle/import/import.h"
@@ -6,8 +7,8 @@
 
 namespace heddle {
 
-// Adds a remark for everything that was guessed. Fails for ImportOptions::params that name no input,
-// or that contradict a signature.
+// Adds a remark for each guess. Fails if ImportOptions::params names an unknown input or
+// contradicts a signature.
 Status SetRoles(const ForeignProgram& program, const ImportOptions& options, Imported& imported);
 
 }  // namespace heddle

@@ -40,7 +40,7 @@ std::vector<LaunchDifference> Differences(const LaunchGroups& before, const Laun
   return out;
 }
 
-// Units of one purpose in the order in which they are launched.
+// Sorts units of one purpose by their launches.
 void SortByLaunch(const std::vector<Launch>& before, const std::vector<Launch>& after,
                   std::vector<LaunchDifference>& differences) {
   std::map<Purpose, size_t> place;
@@ -132,7 +132,7 @@ std::string LaunchDifference::Why() const {
   if (before.count == 0) {
     add("new: " + Launches(after.count));
   } else if (after.count == 0) {
-    add("no longer there");
+    add("removed");
   } else if (before.count != after.count) {
     add(fmt::format("{} instead of {} {} {}", Launches(after.count), before.count,
                     after.count == 1 ? "takes" : "take", LessOrMore(faster)));
@@ -142,7 +142,7 @@ std::string LaunchDifference::Why() const {
   Nanos hidden = after.time - after.exposed;
   Nanos hidden_before = before.time - before.exposed;
   if (after.count > 0 && hidden != hidden_before)
-    add(fmt::format("{} beside compute, {} before", OrNone(hidden), OrNone(hidden_before)));
+    add(fmt::format("{} overlap compute, {} before", OrNone(hidden), OrNone(hidden_before)));
   if (after.exposed.value > 0) add("exposed by " + FormatReasons(after.by_reason));
   return out;
 }
@@ -151,7 +151,7 @@ bool StepComparison::SameTokens() const {
   const std::optional<int64_t>& a = before.simulation->tokens;
   const std::optional<int64_t>& b = after.simulation->tokens;
   if (a && b) return *a == *b;
-  // Graphs of one mesh are schedules of one step.
+  // Graphs on the same mesh are schedules of the same step.
   return !a && !b && before.module->mesh == after.module->mesh;
 }
 
@@ -166,7 +166,7 @@ std::string StepComparison::Headline() const {
           ? ""
           : fmt::format(", {:.2f} times as fast", static_cast<double>(a.makespan.value) /
                                                       static_cast<double>(b.makespan.value));
-  // Names both meshes where they differ.
+  // Names both meshes if they differ.
   const bool one_mesh = before.module->mesh == after.module->mesh;
   auto name = [&](const SimulatedStep& step) {
     return one_mesh ? step.name : fmt::format("{} on [{}]", step.name, Format(step.module->mesh));

@@ -1,4 +1,4 @@
-// Two schedules of one step beside each other: which is faster, and why, collective by collective.
+// Compares two schedules of one step: which is faster, and why, collective by collective.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace heddle {
 
-// A step of which a report tells. What it points to outlives it.
+// A step in a report. The objects it points to must outlive it.
 struct SimulatedStep {
-  // What tells it from others: the name of its pipeline, or of its file.
+  // The name of its pipeline or of its file, which distinguishes it from the other step.
   std::string name;
-  // The model that it trains, where that is known: `llama3 8B`.
+  // The trained model, if known: `llama3 8B`.
   std::string trained = {};
   const Module* module = nullptr;
   const Graph* graph = nullptr;
@@ -22,14 +22,14 @@ struct SimulatedStep {
   const price::Simulation* simulation = nullptr;
 };
 
-// Collectives of one purpose in both; none of them may be in one of the two.
+// Collectives of one purpose in both steps. One of the steps may have none.
 struct LaunchDifference {
   Purpose purpose;
   LaunchSums before;
   LaunchSums after;
 
   Nanos saved() const { return before.exposed - after.exposed; }
-  // `34 launches instead of 291 take 42.04 ms less; 47.30 ms run beside compute, none before`
+  // `34 launches instead of 291 take 42.04 ms less; 47.30 ms overlap compute, none before`
   std::string Why() const;
 };
 
@@ -50,9 +50,10 @@ struct StepComparison {
 };
 
 StepComparison Compare(const SimulatedStep& before, const SimulatedStep& after);
-// Figures of both, a row for each purpose, and why it differs.
+// Figures of both steps, a row for each purpose, and the reasons for the difference.
 std::string FormatComparison(const StepComparison& comparison, bool color);
-// The keys of `heddle sim --json` for `after`; those for `before` as `against`; and the `difference`.
+// The keys of `heddle sim --json` for `after`, those of `before` as `against`, and the
+// `difference`.
 nlohmann::ordered_json ToJson(const StepComparison& comparison);
 
 }  // namespace heddle

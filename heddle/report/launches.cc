@@ -118,7 +118,7 @@ std::string_view NameOfBest(const price::LowerBounds& bounds) {
   if (best == bounds.compute) return "all of compute";
   if (best == bounds.stream) return "the busiest stream";
   if (best == bounds.path) return "the longest chain";
-  return "what no compute can hide";
+  return "collectives that no compute can hide";
 }
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// Collectives and copies of a simulated step: what each of them did, and sums of them by purpose or by unit.
+// Collectives and copies of a simulated step: their times, and sums by purpose or by unit.
 #pragma once
 
 #include <map>
@@ -12,15 +12,15 @@
 
 namespace heddle {
 
-// What collectives have in common. In this order a table reads in the order of execution.
+// Facts that collectives of a group share. Sorting by them gives the order of execution.
 struct Purpose {
   Phase phase = Phase::kForward;
   // `all_gather`
   std::string kind;
-  // `dp`; `unshard`; empty where the op has none.
+  // `dp`; `unshard`; empty if the op has none.
   std::string over;
   std::string why;
-  // Of parameters; the scope of what serves none.
+  // The unit of parameters; the scope of a collective for other tensors.
   std::string unit;
 
   auto operator<=>(const Purpose&) const = default;
@@ -29,7 +29,7 @@ struct Purpose {
 struct LaunchSums {
   int64_t count = 0;
   int64_t tensors = 0;
-  // For each launch the larger of what goes in and what comes out.
+  // For each launch, the larger of its inputs and outputs.
   Bytes bytes;
   Nanos time;
   Nanos exposed;
@@ -40,16 +40,16 @@ struct LaunchSums {
 
 struct Launch {
   Purpose purpose;
-  // Of this one.
+  // The figures of this launch.
   LaunchSums sums;
 };
 
-// By collective of the timeline.
+// Indexed by collective of the timeline.
 std::vector<Launch> FindLaunches(const Module& module, const Graph& graph,
                                  const price::Simulation& s);
 
 using LaunchGroups = std::map<Purpose, LaunchSums>;
-// Units together, or apart.
+// Sums of all units, or by unit.
 LaunchGroups GroupByPurpose(const std::vector<Launch>& launches);
 LaunchGroups GroupByUnit(const std::vector<Launch>& launches);
 
@@ -58,12 +58,11 @@ std::string FormatReasons(const std::array<Nanos, price::kReasonCount>& by_reaso
 // The keys of a collective in the JSON of `heddle sim`.
 nlohmann::ordered_json ToJson(const Purpose& purpose, const LaunchSums& sums);
 
-// How reports name things.
-// `%y`; the op of a node without results.
+// The name of a node in reports: `%y`, or the op of a node without results.
 std::string NameOf(const Graph& graph, NodeId id);
-// The op, also one that the table does not know.
+// The op, or the name of an unknown op.
 std::string_view OpName(const Graph& graph, NodeId id);
-// What the best of the bounds counts.
+// The name of the largest lower bound.
 std::string_view NameOfBest(const price::LowerBounds& bounds);
 
 }  // namespace heddle

@@ -58,11 +58,11 @@ class Summary {
     return fmt::format("{} {}{}", WithCommas(n), what, n == 1 ? "" : "s");
   }
 
-  // Characters of a bar that ends at `time`, where the whole is the step.
+  // Characters of a bar of length `time`, where the whole width is the step.
   size_t Length(Nanos time) const {
     return static_cast<size_t>(ShareOf(time, s_.timeline.makespan) * kBarWidth + 0.5);
   }
-  // From `begin` on.
+  // A bar that starts at `begin`.
   std::string Bar(Nanos time, Nanos begin, const char* color) const {
     size_t length = Length(begin + time) - Length(begin);
     std::string bar;
@@ -253,7 +253,7 @@ std::string FormatTimeline(const Graph& graph, const price::Simulation& s) {
       if (c.queued.value > 0) note += fmt::format("launched at {}", micros(times.reached));
       if (c.shared.value > 0)
         note += fmt::format("{}{} longer", note.empty() ? "" : ", ", micros(c.shared));
-      // Without a wait, what is left of it at the end is exposed.
+      // Without a wait, its remaining time at the end is exposed.
       if (!c.wait && c.exposed.value > 0)
         note += fmt::format("{}{} exposed: {}", note.empty() ? "" : ", ", micros(c.exposed),
                             FormatReasons(s.why[s.timeline.collective_of[id.index()]].by_reason));

@@ -1,4 +1,4 @@
-// What a simulation found, for people, as JSON, and line by line.
+// Results of a simulation as text, as JSON, and as a list of events.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace heddle {
 
-// A summary for terminals, with bars. `color` marks what is exposed.
+// A summary for terminals with bars. `color` highlights exposed time.
 std::string FormatSimulation(const Module& module, const Graph& graph,
                              const price::CostModel& model, const price::Simulation& simulation,
                              bool color);
 nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
                               const price::CostModel& model, const price::Simulation& simulation);
-// Everything that takes time, in the order in which it begins.
+// All timed work, in order of its begin.
 std::string FormatTimeline(const Graph& graph, const price::Simulation& simulation);
 
 }  // namespace heddle

@@ -10,13 +10,13 @@
 namespace heddle {
 namespace {
 
-// How many values the text lists; JSON has them all.
+// The number of values in the text; JSON has all.
 constexpr size_t kAliveInStats = 10;
 
 }  // namespace
 
 std::string FormatCollectives(const std::vector<CollectiveStats>& collectives, size_t indent) {
-  // Padding is shown where there is any.
+  // Show padding only if there is any.
   bool padded = std::ranges::any_of(
       collectives, [](const CollectiveStats& c) { return c.wire_bytes != c.bytes; });
   std::vector<std::string> columns{"phase",     "collective", "over",  "why",

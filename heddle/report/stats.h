@@ -1,4 +1,4 @@
-// The statistics of a graph, for people and as JSON.
+// Statistics of a graph as text and JSON.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ std::string FormatStats(const GraphStats& stats);
 nlohmann::ordered_json ToJson(const GraphStats& stats);
 nlohmann::ordered_json ToJson(const std::vector<CollectiveStats>& collectives);
 
-// As tables, indented; empty if there is nothing to list. At most `most` of what is alive.
+// Indented tables, with at most `most` live values. Empty if there is nothing to list.
 std::string FormatCollectives(const std::vector<CollectiveStats>& collectives, size_t indent);
 std::string FormatAlive(const std::vector<AliveStats>& alive, size_t most, size_t indent);
 

@@ -8,17 +8,17 @@
 namespace heddle {
 namespace {
 
-// How many values the text lists.
+// The number of values in the text.
 constexpr size_t kAliveInSummary = 5;
 
-// Ranks that do the same as others do more than their share. Sums over vocabularies and the like cost a little; a batch that does
-// not divide costs a lot.
+// Ranks that repeat the work of others do more than their share. Replicated sums over vocabularies
+// cost a little; a batch that the ranks do not divide costs a lot.
 std::string ComparedWithIdeal(const price::StepSummary& s) {
   if (s.whole_flops.value == 0 || s.ranks == 1) return "";
   double ideal = static_cast<double>(s.whole_flops.value) / static_cast<double>(s.ranks);
   double times = static_cast<double>(s.flops.value) / ideal;
   return fmt::format(", {:.2f} times its share of the whole step{}", times,
-                     times > 1.5 ? "; ranks repeat what others do, see --remarks" : "");
+                     times > 1.5 ? "; ranks repeat work of others, see --remarks" : "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The summary of a step, for people and as JSON.
+// The summary of a step as text and JSON.
 #pragma once
 
 #include <string>

@@ -45,7 +45,7 @@ class TraceWriter {
   }
 
  private:
-  // Names come from users; they are escaped like any text.
+  // Names come from users, so they are escaped.
   static std::string Quoted(std::string_view text) {
     return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   }

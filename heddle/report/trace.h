@@ -1,4 +1,4 @@
-// Timelines as Chrome's trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
+// Timelines as Chrome trace events, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ struct TracedGraph {
   const Graph* graph;
   const price::Simulation* simulation;
 };
-// One process for each graph, one thread for each stream, and a counter for memory. Times are microseconds.
+// One process per graph, one thread per stream, and a counter for memory. Times are in
+// microseconds.
 std::string FormatTrace(const Module& module, const std::vector<TracedGraph>& graphs);
 
 }  // namespace heddle

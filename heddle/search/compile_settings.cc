@@ -94,7 +94,7 @@ Failure Contradiction(std::string_view flag, std::string_view value, std::string
                flag, value, statement);
 }
 
-// A statement as the plan has it.
+// Returns a statement as the plan has it.
 std::string StatementOf(compile::PlanDecisions only) {
   return std::string(Trim(FormatDecisions(only)));
 }
@@ -109,7 +109,7 @@ Status CompileSettings::DecideMemory(compile::PlanDecisions& decisions) const {
   if (policy && !decisions.marks.empty())
     return Contradiction("--activation_checkpoint.mode", *policy,
                          StatementOf({.marks = {decisions.marks[0]}}));
-  // Recomputing nothing is the default, which a plan leaves out.
+  // Recomputing nothing is the default, which plans leave out.
   if (policy && policy != "none") decisions.checkpoint = policy;
   if (memory_budget.empty()) return Done{};
   HEDDLE_TRY(Bytes budget, ParseBudget(memory_budget));

@@ -1,5 +1,5 @@
-// CompileSettings: how a step is compiled, besides its plan: the pipeline and its changes, activation
-// checkpointing, a memory budget. Messages name the fields by the flags that set them.
+// CompileSettings: how a step is compiled, in addition to its plan: the pipeline and its changes,
+// activation checkpointing, a memory budget. Error messages call a field by its flag.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,14 @@
 namespace heddle::search {
 
 struct CompileSettings {
-  // The pipeline that runs unless one is named here or in the plan.
+  // The pipeline to use if neither these settings nor the plan specify one.
   std::string usual_pipeline = "fsdp";
-  // The name of a pipeline or a file; or the pipeline as text.
+  // The name of a pipeline or a file, or the pipeline as text.
   std::string pipeline = {};
   std::string passes = {};
   // Passes to leave out, separated by commas.
   std::string disabled = {};
-  // Options of passes; empty: as the pipeline has them.
+  // Options of passes; empty: those of the pipeline.
   std::string reshard = {};
   std::string bucket_order = {};
   std::string bucket_plan = {};
@@ -31,33 +31,33 @@ struct CompileSettings {
   // TorchTitan's names; empty: none.
   std::string checkpoint_mode = {};
   std::string checkpoint_option = {};
-  // HSDP: whole gradients are all-reduced before they are scattered.
+  // HSDP: all-reduces whole gradients before scattering them.
   std::optional<bool> reduce_first = {};
-  // Rows of shared experts are allocated for the worst case.
+  // Allocates rows of shared experts for the worst case.
   std::optional<bool> expert_buffers = {};
-  // Limit of the memory that a step needs of a device, as in `60GiB`; empty: none.
+  // Memory budget of a step per device, such as `60GiB`; empty: none.
   std::string memory_budget = {};
   compile::ManagerOptions manager = {};
 
-  // The pipeline as reports name it, for a plan.
+  // Returns the pipeline's name for reports on a plan.
   std::string PipelineName(const compile::PlanDecisions& decisions) const;
-  // The statements of the plan and these settings together. Fails for a setting that contradicts a
+  // Combines the statements of the plan with these settings. Fails for a setting that contradicts a
   // statement.
   Result<CompileJob> JobFor(const compile::Plan& plan) const;
 
  private:
   Result<std::string> PipelineText() const;
   Result<compile::PipelineChanges> Changes() const;
-  // The policy of the pass `checkpoint`; none if the settings name none.
+  // Returns the policy of the pass `checkpoint`; nullopt if the settings specify none.
   Result<std::optional<std::string>> CheckpointPolicyName() const;
-  // Add the settings to `decisions`; `notes` gets the ones without effect.
+  // Add the settings to `decisions`. `notes` gets those without effect.
   Status Decide(compile::PlanDecisions& decisions, std::vector<std::string>& notes) const;
   Status DecidePipeline(compile::PlanDecisions& decisions, std::vector<std::string>& notes) const;
   Status DecideMemory(compile::PlanDecisions& decisions) const;
 };
 
-// The cluster that a plan states; `cluster` if it states none. Fails if it states another one than
-// `cluster`, and the user chose that.
+// Returns the cluster of a plan, or `cluster` if the plan states none. Fails if the plan states
+// another cluster, and the user chose `cluster`.
 Result<std::string> ClusterFor(const compile::Plan& plan, const std::string& cluster, bool chosen);
 
 }  // namespace heddle::search

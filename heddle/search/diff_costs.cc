@@ -8,7 +8,7 @@
 namespace heddle::search {
 namespace {
 
-// The lines of a plan with one of them as another plan has it.
+// Returns the text of a plan with one line replaced by that of another plan.
 std::string WithDifference(std::string_view text, const compile::PlanDifference& difference) {
   std::string out;
   for (std::string_view line : Split(text, '\n')) {

@@ -1,4 +1,4 @@
-// What the differences of two plans do to a step, each alone and all together.
+// The effects of the differences between two plans on a step, each separately and all together.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace heddle::search {
 
 struct DifferenceCost {
   compile::PlanDifference difference;
-  // The first plan with this difference alone; or why it is no plan by itself.
+  // The first plan with only this difference, or why that is not a valid plan.
   std::optional<StepOutcome> alone;
   std::string refusal;
 };
@@ -26,7 +26,8 @@ struct PlanComparison {
   std::vector<DifferenceCost> differences;
 };
 
-// `module` is captured. Every plan is carried out with `options`, which have costs, and is simulated.
+// Compares two plans of a captured module. Compiles every variant with `options`, which have costs,
+// and simulates it.
 Result<PlanComparison> CompareCosts(const Module& module, const compile::Plan& a,
                                     const compile::Plan& b, const compile::CompileOptions& options);
 std::string Format(const PlanComparison& comparison);

@@ -90,13 +90,13 @@ class StorageExplainer {
     return out;
   }
 
-  // Everything that an assignment pays, by what it pays for.
+  // Adds up the costs of an assignment by their reasons.
   void AddCosts(const std::vector<uint32_t>& x, double sign,
                 std::map<std::string, double>& sums) const {
     const PairwiseProblem& problem = planner_.last_problem();
     for (size_t v = 0; v < problem.variables.size(); ++v)
       sums[NameOf(v)] += sign * problem.variables[VariableId(v)].cost[x[v]];
-    // What several share is told of the first of them.
+    // A shared move is attributed to its first reader.
     for (const SharedMove& move : planner_.last_problem().moves) {
       move.ForEachCopy(x, [&](uint32_t reader, double price) {
         sums[NameOf(move.from, reader)] += sign * price;

@@ -1,4 +1,5 @@
-// Why a parameter lies where it lies: what every other storage would cost, all else solved anew.
+// Explains the placement of a parameter: the cost of every alternative storage, with all other
+// decisions solved again.
 #pragma once
 
 #include <string>
@@ -10,7 +11,7 @@
 
 namespace heddle::search {
 
-// What costs more, or less, than in the chosen plan.
+// A cost that is higher or lower than in the chosen plan.
 struct CostDifference {
   std::string what;
   Nanos more;
@@ -18,12 +19,12 @@ struct CostDifference {
 
 struct StorageAlternative {
   Placement store;
-  // As it is read then.
+  // The placement in which compute reads it.
   Placement compute = {};
   bool possible = false;
-  // Of the whole step.
+  // Cost of the whole step.
   Nanos cost = {};
-  // The largest first; they add up to what the step costs more, with those that are not listed.
+  // The largest differences first. All differences, listed or not, add up to that of the step.
   std::vector<CostDifference> because = {};
 };
 
@@ -32,13 +33,14 @@ struct StorageExplanation {
   std::string pattern;
   size_t members = 0;
   size_t rank = 0;
-  // The line of the plan that says it; 0 if it was found.
+  // The line of the plan that specifies the storage; 0 if the solver chose it.
   uint32_t line = 0;
-  // From the cheapest on: the first is chosen.
+  // By increasing cost; the first is chosen.
   std::vector<StorageAlternative> alternatives = {};
 };
 
-// `label` is a parameter of the graph, or the pattern of some that are decided together. Fails with the nearest name.
+// `label` is a parameter of the graph, or a pattern of parameters that are decided together. Fails
+// for an unknown label, and suggests the nearest one.
 Result<StorageExplanation> ExplainStorage(AutoPlanner& planner, const Graph& graph,
                                           const compile::Plan& plan, std::string_view label,
                                           const AutoPlanner::Request& request);

@@ -11,7 +11,7 @@
 namespace heddle::search {
 namespace {
 
-// Prices by simulation change the plan once or twice; after that they repeat, or go to and fro.
+// Prices by simulation change the plan once or twice. After that the plans repeat or alternate.
 constexpr int kRounds = 3;
 
 class PlanFinder {
@@ -42,7 +42,7 @@ class PlanFinder {
     for (const std::optional<MemoryLimit>& limit : limits)
       HEDDLE_RETURN_IF_ERROR(Solve(planner, limit));
     for (const RivalPlan& rival : request_.rivals) {
-      // A preset that does not suit the graph is no rival.
+      // A preset that the graph does not support is not tried.
       if (Status tried = Try(rival.name, rival.plan); !tried.ok()) continue;
     }
     return Done{};
@@ -52,12 +52,12 @@ class PlanFinder {
     return trial.outcome.peak <= request_.limit->memory;
   }
 
-  // The fastest plan needs more than the device has: finds the fastest that does not.
+  // The fastest plan exceeds the memory of a device: finds the fastest that fits.
   Status FitIntoDevice(AutoPlanner& planner) {
     Bytes memory = request_.limit->memory;
     is_chosen_ = false;
     if (request_.limit->may_recompute) {
-      // The same plans are tried again, now with recomputation.
+      // Tries the same plans again, now with recomputation.
       if (!found_.trials.empty()) found_.too_large = found_.trials[found_.chosen].outcome.peak;
       found_.trials.clear();
       texts_.clear();
@@ -87,8 +87,8 @@ class PlanFinder {
     found_.chosen = trial;
   }
 
-  // With a budget, activations are kept, or computed again, so that they count in full or not at all; and what passes for a moment may
-  // want its share.
+  // With a budget, activations are kept or recomputed, so they count completely or not at all.
+  // Temporary values may need a share of the budget.
   static Limits LimitsFor(Bytes all) {
     Bytes half{all.value / 2};
     Bytes quarter{all.value / 4};
@@ -103,7 +103,7 @@ class PlanFinder {
       Result<AutoPlan> solved = planner.Find({.shares = shares, .memory = limit});
       found_.solving += clock.Elapsed();
       if (!solved.ok()) {
-        // The limit may be spent on the way; what was found until then counts.
+        // The work limit may run out; results so far count.
         if (round == 0) SetNothing(std::move(solved).failure(), std::nullopt);
         return Done{};
       }
@@ -128,7 +128,7 @@ class PlanFinder {
   Status Try(std::string name, const compile::Plan& plan) {
     if (!texts_.insert(compile::FormatPlan(plan)).second) return Done{};
     Clock clock;
-    // Plans are told apart by their placements; their decisions are the same.
+    // Plans differ in their placements only; their decisions are the same.
     compile::Plan whole = plan;
     whole.decisions = plan_.decisions;
     PlanTrial trial{std::move(name), plan, {}, {}, {}};
@@ -146,7 +146,8 @@ class PlanFinder {
     return Done{};
   }
 
-  // With the fastest decisions about memory within the budget. If none fits, `least` is the least peak.
+  // Tries a plan with the fastest memory decisions within the budget. If none fits, `least` is the
+  // smallest peak.
   Status FitMemory(const compile::Plan& plan, PlanTrial& trial, std::optional<Bytes>& least) const {
     HEDDLE_TRY(LoweredStep lowered, LoweredStep::Make(module_, plan, options_));
     HEDDLE_TRY(auto search, lowered.Search(request_.offloads));
@@ -161,7 +162,7 @@ class PlanFinder {
     return Done{};
   }
 
-  // As the plan says.
+  // Tries a plan with its own decisions.
   Status Carry(const compile::Plan& plan, PlanTrial& trial) const {
     Evaluator evaluator(*options_.manager.costs);
     compile::CompileOptions how = options_;
@@ -175,7 +176,7 @@ class PlanFinder {
     return Done{};
   }
 
-  // Keeps the reason that comes nearest to fitting.
+  // Keeps the error that comes nearest to fitting.
   void SetNothing(Failure why, std::optional<Bytes> least) {
     if (least_ && (!least || *least >= *least_)) return;
     nothing_ = std::move(why);
@@ -187,13 +188,13 @@ class PlanFinder {
   const PlanRequest& request_;
   const compile::CompileOptions& options_;
   FoundPlacements found_;
-  // The largest peak of a trial.
+  // Maximum peak of a trial.
   std::optional<Bytes> budget_;
   bool is_solved_ = false;
-  // found_.chosen is a trial.
+  // Whether found_.chosen is a trial.
   bool is_chosen_ = false;
   std::set<std::string> texts_;
-  // The reason to report if nothing fits, and the least peak that it names.
+  // The error to report if nothing fits, and the smallest peak that it states.
   std::optional<Bytes> least_;
   Result<Done> nothing_ = Error(Diag::kInfeasible, "no plan fits");
 };

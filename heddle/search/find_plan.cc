@@ -7,14 +7,14 @@
 namespace heddle::search {
 namespace {
 
-// A search used this pipeline and this cluster: they are part of the answer.
+// The search used this pipeline and this cluster, so the plan must state them.
 void StatePipeline(const PlanRequest& request, const compile::CompileOptions& options,
                    compile::PlanDecisions& decisions) {
   if (!decisions.pipeline) decisions.pipeline = options.pipeline;
   if (!decisions.cluster) decisions.cluster = request.cluster;
 }
 
-// Decides what backward recomputes, so that the step keeps the budget of the plan.
+// Decides what backward recomputes, so that the step fits into the budget of the plan.
 Status FindMemory(const Module& captured, const PlanRequest& request,
                   const compile::CompileOptions& options, FoundPlan& found) {
   compile::PlanDecisions& decisions = found.plan.decisions;
@@ -23,7 +23,7 @@ Status FindMemory(const Module& captured, const PlanRequest& request,
   HEDDLE_TRY(found.memory, search->Within(*decisions.budget));
   HEDDLE_TRY(found.decisions, ListDecisions(search->trials(), found.memory->marks));
   StatePipeline(request, options, decisions);
-  // The plan states a policy by its name, and other answers node by node.
+  // The plan states a policy by its name, and other choices node by node.
   if (compile::CheckpointPolicy::Parse(found.memory->policy).ok())
     decisions.checkpoint = found.memory->policy;
   else

@@ -1,5 +1,5 @@
-// FindPlan: completes a plan. The solver and simulations find placements for `auto`; MemorySearch finds
-// the values that backward recomputes for a budget. Compile carries out the result.
+// FindPlan: completes a plan. The solver and simulations find placements for `auto`; MemorySearch
+// finds the values that backward recomputes for a budget. Compile applies the result.
 #pragma once
 
 #include <optional>
@@ -13,21 +13,21 @@
 
 namespace heddle::search {
 
-// A plan with all that a user decides, and how it is compiled.
+// A plan with all decisions of the user, and compile options.
 struct CompileJob {
   compile::Plan plan;
   compile::CompileOptions options;
 };
 
-// The costs of the cluster that a plan states, or of the default cluster.
+// Returns the costs of the cluster of a plan, or of the default cluster.
 Result<price::CostModel> CostsFor(const compile::Plan& plan);
 
 struct FoundPlan {
-  // Complete: compiled with the same options it gives the graph that was found.
+  // The complete plan. Compiled with the same options, it gives the graph that was found.
   compile::Plan plan;
-  // What `auto` found.
+  // The placements for `auto`.
   std::optional<FoundPlacements> placements = {};
-  // The choice for the budget, and its decisions by module and op.
+  // The memory choice for the budget, and its decisions by module and op.
   std::optional<MemoryChoice> memory = {};
   std::vector<DecisionLine> decisions = {};
 };

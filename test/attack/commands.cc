@@ -35,7 +35,7 @@ class Attacker {
   }
 
  private:
-  // The commands that change nothing.
+  // Runs the commands that do not change graphs.
   void Look() {
     try_({"opt", kGraphFile});
     try_({"stats", kGraphFile});
@@ -80,7 +80,7 @@ class Attacker {
     SpreadAgain(args);
   }
 
-  // What was written is read again, with the same plan.
+  // Parallelizes the output again, with the same plan.
   void SpreadAgain(Args args) {
     args = {args[0], kGraphFile, args[2], "--time-limit=1s", "--stage=planned", "-o", kPlannedFile};
     if (!try_(args)) return;

@@ -47,7 +47,8 @@ bool IsProblem(std::string_view text) {
   return text.starts_with('{') && text.find("\"vars\"") != std::string_view::npos;
 }
 
-// An example as a step that can be planned: inputs and outputs have roles, and the node stands in a module.
+// Makes a step that can be planned from an example: inputs and outputs have roles, and the node is
+// in a module.
 std::string AsStep(Module module) {
   module.view = View::kGlobal;
   module.mesh = Mesh();
@@ -86,7 +87,7 @@ class Reader {
       if (id == kOpaqueOp) continue;
       Module module = MakeExample(Ops(), id)->module;
       AddText(Print(module));
-      // Collectives need a mesh, which a plan brings.
+      // Collectives need a mesh, which a plan adds.
       if (Ops()[id].family != "comm") AddText(AsStep(std::move(module)));
     }
   }

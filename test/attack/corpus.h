@@ -1,4 +1,4 @@
-// Good texts, from which bad ones are made.
+// The valid texts that the attack damages.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace heddle {
 
 struct Seed {
   std::string graph;
-  // What a golden parallelizes it with; empty if nothing does.
+  // The plan that a golden parallelizes the graph with; empty if there is none.
   std::string plan;
 };
 
@@ -22,12 +22,12 @@ struct Corpus {
   std::vector<std::string> plans;
   // Problems for the solver.
   std::vector<std::string> problems;
-  // What can be given to `--pipeline`: every pass and every named pipeline; and what goldens give.
+  // Values for `--pipeline`: every pass and named pipeline, and the pipelines of goldens.
   std::vector<std::string> passes;
   std::vector<std::string> pipelines;
-  // Every token of every text once, by kind, and hostile ones.
+  // Every distinct token of all texts by kind, and hostile ones.
   std::map<Token::Kind, std::vector<std::string>> words;
-  // Lines of graphs: nodes, mostly.
+  // Lines of graphs, mostly nodes.
   std::vector<std::string> lines;
 };
 

@@ -38,7 +38,7 @@ class Minimizer {
  private:
   using Clock = std::chrono::steady_clock;
 
-  // Lines as tokens.
+  // Splits a text into lines, as tokens.
   static Tokens Lines(const std::string& text) {
     Tokens lines;
     for (const Token& token : Tokenize(text)) {
@@ -51,7 +51,7 @@ class Minimizer {
     return lines;
   }
 
-  // Drops ever shorter runs.
+  // Drops runs of decreasing length.
   bool Shrink(const std::string& name, Tokens tokens) {
     bool any = false;
     for (size_t run = (tokens.size() + 1) / 2; run > 0; run /= 2) {
@@ -99,7 +99,7 @@ std::string Signature(const std::string& fault) {
         text, [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; });
     if (!tokens[i].space.empty()) out += ' ';
     if (text == "`") {
-      // Up to the closing one.
+      // Skips to the closing quote.
       while (i + 1 < tokens.size() && tokens[i + 1].text != "`") ++i;
       ++i;
       out += "``";

@@ -1,4 +1,4 @@
-// What an attack found, made small and written down.
+// Shrinks and writes down the findings of an attack.
 #pragma once
 
 #include <map>
@@ -13,21 +13,22 @@ struct Found {
   Args args;
   // The files that the command reads, by name.
   std::map<std::string, std::string> files;
-  // What is wrong, one line.
+  // The fault, in one line.
   std::string fault;
 };
 
-// The fault without names and numbers: the same for findings of one cause, mostly.
+// Returns the fault without names and numbers. Findings with the same cause mostly have the same
+// signature.
 std::string Signature(const std::string& fault);
 
-// Runs a command alone, on files in a directory of its own. What is wrong; empty if nothing is.
+// Runs a command on files in its own directory. Returns the fault; empty if there is none.
 std::string RunAlone(const Args& args, const std::map<std::string, std::string>& files,
                      const Limits& limits);
 
-// Drops lines and tokens of the files as long as the fault stays and time is left.
+// Drops lines and tokens of the files while the fault remains and time is left.
 Found Minimize(Found finding, const Limits& limits, double seconds);
 
-// Writes the files of a finding and, as `README`, the command that repeats it.
+// Writes the files of a finding, and a `README` with the command that repeats it.
 Status WriteFinding(const Found& finding, const std::string& directory);
 
 }  // namespace heddle

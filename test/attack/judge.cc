@@ -18,7 +18,7 @@
 namespace heddle {
 namespace {
 
-// What only a pass that is wrong may lead to. A user who reads this is told that the compiler failed.
+// Texts that only a wrong pass may cause. They tell the user that the compiler failed.
 constexpr std::string_view kOurMistakes[] = {"after pass ", "[reproducer]", "[no-fixpoint]",
                                              "internal check", "compiler bug"};
 
@@ -44,31 +44,33 @@ std::string JudgeRefusal(const std::vector<std::string>& args, const Outcome& ou
   bool known = outcome.code == 0 || outcome.code == 1 || (args[0] == "diff" && outcome.code == 2) ||
                ((args[0] == "solve" || args[0] == "parallelize") &&
                 (outcome.code == 3 || outcome.code == 4)) ||
-               // A pass may have a cap on memory.
+               // A pass may have a memory limit.
                (outcome.code == 3 && outcome.err.find("[infeasible]") != std::string::npos);
   if (!known) return fmt::format("exit code {}", outcome.code);
-  // `reduce` repeats what a pass said, whoever is to blame.
+  // `reduce` repeats the errors of passes.
   for (std::string_view text : kOurMistakes) {
     size_t at = args[0] == "reduce" ? std::string::npos : outcome.err.find(text);
     if (at == std::string::npos) continue;
     size_t begin = outcome.err.rfind('\n', at) + 1;
-    return "takes the blame: " + outcome.err.substr(begin, outcome.err.find('\n', at) - begin);
+    return "reports an internal error: " +
+           outcome.err.substr(begin, outcome.err.find('\n', at) - begin);
   }
   if (outcome.code == 1 && outcome.out.empty() && outcome.err.empty())
-    return "fails without a word";
+    return "fails without a message";
   return "";
 }
 
 #if HEDDLE_TORCH
-// Whether a plan keeps the numbers of the graph: not if it divides gradients, nor if it promises of a module what may not hold.
+// Whether a plan keeps the numbers of the graph. It does not if it divides gradients, or makes a
+// false promise about a module.
 bool KeepsNumbers(const std::vector<std::string>& args) {
   constexpr std::string_view kFlag = "--plan=";
   for (const std::string& arg : args) {
     if (!arg.starts_with(kFlag)) continue;
     Result<compile::Plan> plan = compile::ParsePlan(*ReadFile(arg.substr(kFlag.size())), "plan");
     return plan.ok() && !plan->average && plan->grad_divisor == 1.0 &&
-           std::ranges::all_of(plan->layers,
-                               [](const compile::PlanLayer& layer) { return layer.local.empty(); });
+           std::ranges::all_of(
+               plan->layers, [](const compile::PlanModule& layer) { return layer.local.empty(); });
   }
   return true;
 }
@@ -76,8 +78,8 @@ bool KeepsNumbers(const std::vector<std::string>& args) {
 
 std::string JudgeGraph(const std::string& text) {
   Result<Module> module = ParseModule(text, "printed", Ops());
-  if (!module.ok()) return "prints what cannot be read: " + module.diagnostics()[0].message;
-  return Print(*module) == text ? "" : "prints what is printed differently when it is read";
+  if (!module.ok()) return "prints a graph that does not parse: " + module.diagnostics()[0].message;
+  return Print(*module) == text ? "" : "prints a graph that prints differently after parsing";
 }
 
 }  // namespace
@@ -87,8 +89,7 @@ std::string Judge(const std::vector<std::string>& args, bool& accepted) {
   accepted = outcome.code == 0;
   std::string fault = JudgeRefusal(args, outcome);
   if (!fault.empty() || !accepted) return fault;
-  if (Has(args, "--json"))
-    return nlohmann::json::accept(outcome.out) ? "" : "prints what is not JSON";
+  if (Has(args, "--json")) return nlohmann::json::accept(outcome.out) ? "" : "prints invalid JSON";
   if (args[0] != "opt" && args[0] != "parallelize" && args[0] != "reduce") return "";
   if (Has(args, "-o")) outcome.out = *ReadFile(args.back());
   fault = JudgeGraph(outcome.out);

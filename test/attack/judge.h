@@ -1,4 +1,4 @@
-// Runs a command in this process and judges how it ended.
+// Runs a command in this process and checks how it ended.
 #pragma once
 
 #include <string>
@@ -6,8 +6,9 @@
 
 namespace heddle {
 
-// Runs `heddle ARGS...` on files of the current directory. What is wrong with how it ended, one line; empty if nothing is: a graph was
-// accepted and what was printed is right, or it was refused in words for its author.
+// Runs `heddle ARGS...` on files in the current directory. Returns the fault in one line; empty if
+// there is none. Correct ends are a graph that is accepted and printed correctly, and an error for
+// the author of the input.
 std::string Judge(const std::vector<std::string>& args, bool& accepted);
 
 }  // namespace heddle

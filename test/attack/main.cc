@@ -1,7 +1,7 @@
-// heddle-attack: damages good graphs and plans, runs every command on them, and reports what must not happen.
+// heddle-attack: damages valid graphs and plans, runs every command on them, and reports failures.
 //
-// A child process does the work, in a directory of its own, with limits of time and memory. It reports each command before and after; when it
-// dies, the command that it had begun is to blame.
+// A child process does the work, in its own directory, with limits of time and memory. It reports
+// each command before and after. If it dies, the command in progress is the cause.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -18,7 +18,7 @@
 namespace heddle {
 namespace {
 
-// A child lives for so many inputs: starting one takes longer than a command.
+// Inputs per child: starting a child takes longer than a command.
 constexpr uint64_t kInputsPerChild = 200;
 constexpr double kMinimizingSeconds = 30;
 constexpr char kSeparator = '\x1f';
@@ -26,9 +26,10 @@ constexpr char kSeparator = '\x1f';
 struct Options {
   uint64_t seed = 1;
   double seconds = 60;
-  // At most so many inputs: what a test runs is the same on a slow machine as on a fast one.
+  // Maximum number of inputs. A limit by count makes a test run the same inputs on slow and fast
+  // machines.
   uint64_t graphs = UINT64_MAX;
-  // Where findings go.
+  // Folder for findings.
   std::string found = "attack-found";
   size_t most_findings = 20;
   std::vector<std::string> paths;
@@ -38,7 +39,7 @@ class Attack {
  public:
   Attack(const Corpus& corpus, const Options& options) : corpus_(corpus), options_(options) {}
 
-  // Whether nothing was found.
+  // Returns whether nothing was found.
   bool Run() {
     while (!IsOver(number_) && found_.size() < options_.most_findings) {
       command_.clear();
@@ -62,8 +63,8 @@ class Attack {
            std::chrono::duration<double>(Clock::now() - began_).count() > options_.seconds;
   }
 
-  // In the child. A line says what it is by its first letter: the number of an input, an input that was accepted, a command that begins,
-  // and how it ended.
+  // Runs in the child. The first letter of a line is its kind: the number of an input, an accepted
+  // input, the start of a command, or its end.
   void Work(const Reporter& report) const {
     for (uint64_t n = number_; n < number_ + kInputsPerChild && !IsOver(n); ++n) {
       report(fmt::format("n{}", n));
@@ -105,7 +106,7 @@ class Attack {
       Result<std::string> text = ReadFile(fmt::format("{}/{}", directory_.path(), name));
       if (read && text.ok()) finding.files[name] = *text;
     }
-    // What needs the company of others is reported as it is.
+    // A finding that depends on earlier commands is reported without shrinking.
     bool repeats = Signature(RunAlone(finding.args, finding.files, limits_)) == Signature(fault);
     if (repeats) finding = Minimize(std::move(finding), limits_, kMinimizingSeconds);
     std::string place = fmt::format("{}/{}-{}", options_.found, options_.seed, number_);
@@ -127,7 +128,7 @@ class Attack {
   std::set<std::string> found_;
 };
 
-// Takes `--name=` off an argument.
+// Removes `--name=` from an argument.
 bool TakeFlag(std::string_view arg, std::string_view name, std::string& value) {
   if (!arg.starts_with(name)) return false;
   value = arg.substr(name.size());
@@ -157,7 +158,7 @@ int Main(const std::vector<std::string>& args) {
       options.paths.push_back(arg);
     }
   }
-  // Whatever order a shell lists them in.
+  // Independent of the order in which a shell lists files.
   std::ranges::sort(options.paths);
   Result<Corpus> corpus = ReadCorpus(options.paths);
   if (!corpus.ok()) {

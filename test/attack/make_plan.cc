@@ -93,7 +93,7 @@ class PlanMaker {
   AttackDice& dice_;
   std::vector<std::string> axes_;
   std::string plan_;
-  // Once each: a plan says nothing twice.
+  // A set, because a plan must not repeat a statement.
   std::set<std::string> statements_;
 };
 

@@ -7,8 +7,8 @@
 
 namespace heddle {
 
-// A plan that talks about what the graph has: its parameters, inputs and scopes, placed by chance. For a text that is not a graph, one that
-// talks about nothing.
+// Returns a plan with random placements of the graph's parameters, inputs and scopes. For a text
+// that is not a graph, the plan has no statements about it.
 std::string MakePlan(const std::string& graph, AttackDice& dice);
 
 }  // namespace heddle

@@ -13,7 +13,7 @@ class Mutator {
  public:
   Mutator(const Corpus& corpus, AttackDice& dice) : corpus_(corpus), dice_(dice) {}
 
-  // Most texts are damaged little: what is damaged much is refused at once.
+  // Damages most texts only a little: parsers reject heavily damaged texts immediately.
   std::string Run(const std::string& text) {
     tokens_ = Tokenize(text);
     size_t times = 1;
@@ -46,7 +46,7 @@ class Mutator {
     }
   }
 
-  // A token other than the mark at the end.
+  // Returns a token other than the mark at the end.
   size_t Any() { return dice_.Below(tokens_.size() - 1); }
 
   void Erase(size_t at, size_t count) {
@@ -67,7 +67,8 @@ class Mutator {
     tokens_[Any()].text = dice_.Pick(kind->second);
   }
 
-  // Another token of its kind: of this text, so that it means something here, or of any.
+  // Returns another token of the same kind, from this text (where it has a meaning) or from any
+  // text.
   std::string Other(Token::Kind kind) {
     std::vector<std::string> here;
     for (const Token& token : tokens_) {
@@ -81,7 +82,7 @@ class Mutator {
     if (token.kind != Token::Kind::kMark || dice_.OneIn(8)) token.text = Other(token.kind);
   }
 
-  // Sizes stay consistent, names stay defined.
+  // Replaces all occurrences, which keeps sizes consistent and names defined.
   void ReplaceEverywhere() {
     const Token chosen = tokens_[Any()];
     if (chosen.kind == Token::Kind::kMark) return;
@@ -91,7 +92,7 @@ class Mutator {
     }
   }
 
-  // Where a line begins, other than the first.
+  // Returns the start of a line other than the first.
   size_t LineStart() {
     std::vector<size_t> starts;
     for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -105,7 +106,7 @@ class Mutator {
     return std::min(end, tokens_.size() - 1);
   }
 
-  // A line of another text that takes its values from this one.
+  // Inserts a line of another text that uses values of this one.
   void InsertLine() {
     Tokens line = Tokenize("\n" + dice_.Pick(corpus_.lines));
     bool define = dice_.OneIn(2);
@@ -116,7 +117,7 @@ class Mutator {
     tokens_.insert(tokens_.begin() + static_cast<ptrdiff_t>(at), line.begin(), line.end() - 1);
   }
 
-  // A node of another text, under a new name and of the types that follow from what it reads here.
+  // Inserts a node of another text under a new name, with types that follow from its operands here.
   void InsertNode() {
     size_t at = LineStart();
     std::vector<std::string> values;
@@ -137,7 +138,7 @@ class Mutator {
     tokens_.insert(tokens_.begin() + static_cast<ptrdiff_t>(at), node.begin(), node.end());
   }
 
-  // Inputs and outputs get roles, so that a plan can place them.
+  // Gives inputs and outputs roles, so that a plan can place them.
   void AddRoles() {
     auto index_of = [&](std::string_view text, size_t from) {
       while (from < tokens_.size() && tokens_[from].text != text) ++from;
@@ -164,7 +165,7 @@ class Mutator {
     tokens_ = std::move(out);
   }
 
-  // A node, or all of them, stand in a module.
+  // Puts a node, or all nodes, into a module.
   void AddScope() {
     bool all = dice_.OneIn(2);
     bool in_node = false;
@@ -180,7 +181,7 @@ class Mutator {
     }
   }
 
-  // A tensor becomes a single number, or one of its sizes is known at run time only.
+  // Makes a tensor a single number, or one of its sizes symbolic.
   void ChangeShape() {
     std::vector<size_t> opens;
     for (size_t i = 1; i < tokens_.size(); ++i) {
@@ -218,7 +219,7 @@ class Mutator {
     tokens_.insert(tokens_.begin() + static_cast<ptrdiff_t>(LineStart()), line.begin(), line.end());
   }
 
-  // Heddle works out the types of nodes then, and a change of a size reaches all that follows.
+  // Drops types, so that Heddle infers them and a changed size affects all later nodes.
   void DropTypes() {
     bool in_node = false;
     for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
@@ -233,7 +234,7 @@ class Mutator {
     }
   }
 
-  // A node reads another value.
+  // Changes an operand of a node.
   void Rewire() {
     std::vector<size_t> values;
     for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -253,7 +254,7 @@ class Mutator {
 
 AttackGraph MakeAttackGraph(const Corpus& corpus, AttackDice& dice) {
   const Seed& from = dice.Pick(corpus.seeds);
-  // Good graphs are for bad plans.
+  // Keeps some graphs valid, to test bad plans.
   return {dice.OneIn(4) ? from.graph : Mutator(corpus, dice).Run(from.graph), &from};
 }
 

@@ -1,17 +1,17 @@
-// Texts made from good ones by moving, losing and replacing tokens and lines.
+// Damages texts by moving, dropping and replacing tokens and lines.
 #pragma once
 
 #include "test/attack/corpus.h"
 
 namespace heddle {
 
-// A graph, and what it was made from.
+// A graph, and the seed it was made from.
 struct AttackGraph {
   std::string graph;
   const Seed* from;
 };
 AttackGraph MakeAttackGraph(const Corpus& corpus, AttackDice& dice);
-// A plan for a graph that is accepted.
+// Returns a plan for an accepted graph.
 std::string MakeAttackPlan(const Corpus& corpus, const AttackGraph& graph, AttackDice& dice);
 std::string MakeAttackProblem(const Corpus& corpus, AttackDice& dice);
 

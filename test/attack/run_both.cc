@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kMaxRanks = 16;
 constexpr int64_t kMaxElements = 1 << 20;
 
-// Whether a graph is small, and gives the same numbers every time.
+// Whether a graph is small and deterministic.
 bool CanRun(const Module& module) {
   if (module.mesh.ranks() > kMaxRanks || (module.view == View::kGlobal && !module.mesh.empty()))
     return false;
@@ -33,7 +33,7 @@ bool CanRun(const Module& module) {
     if (__builtin_add_overflow(elements, count, &elements) || elements > kMaxElements) return false;
   }
   for (NodeId id : graph.nodes()) {
-    // Memory as it was found; or rows behind the last group, which ATen leaves so.
+    // Uninitialized memory, or rows after the last group, which ATen leaves undefined.
     bool undefined = graph.op(id).name().find("empty") != std::string_view::npos ||
                      graph[id].op == op::_grouped_mm;
     if (graph[id].op == kOpaqueOp || graph.op(id).effect() == Effect::kRandom || undefined)
@@ -42,7 +42,7 @@ bool CanRun(const Module& module) {
   return true;
 }
 
-// How far results may be apart, relative to the largest of them.
+// Maximum difference of results, relative to the largest of them.
 double Tolerance(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
@@ -63,7 +63,7 @@ bool Close(const at::Tensor& a, const at::Tensor& b, bool exact) {
   };
   at::Tensor x = numbers(a);
   at::Tensor y = numbers(b);
-  // Which NaN it is, and which zero, nobody promises.
+  // The kind of a NaN and the sign of a zero may differ.
   at::Tensor both_nan = x.isnan().logical_and(y.isnan());
   at::Tensor same = both_nan.logical_or(x.eq(y));
   if (exact) return same.all().item<bool>();
@@ -86,7 +86,7 @@ std::string WhatDiffers(const std::string& before_text, const std::string& after
   Result<std::vector<at::Tensor>> expected = run::RunOnWhole(before, *inputs);
   if (!expected.ok()) return "";
   Result<std::vector<at::Tensor>> got = run::RunOnWhole(after, *inputs);
-  if (!got.ok()) return "cannot run what could run before: " + got.diagnostics()[0].message;
+  if (!got.ok()) return "cannot run after the command: " + got.diagnostics()[0].message;
   for (size_t o = 0; o < expected->size(); ++o) {
     if (!Close((*expected)[o], (*got)[o], exact))
       return fmt::format("gives other numbers: {}",

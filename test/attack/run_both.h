@@ -1,12 +1,12 @@
-// A graph before and after a command, run on ranks and compared.
+// Runs a graph before and after a command on ranks, and compares the results.
 #pragma once
 
 #include <string>
 
 namespace heddle {
 
-// What differs between two modules, as text, one line; empty if nothing does, or if the first cannot be run here. With `exact` every bit
-// counts; without it, sums may be in another order.
+// Returns the difference of two modules, given as text, in one line. Empty if they agree, or if the
+// first cannot run here. With `exact`, every bit counts; otherwise sums may have another order.
 std::string WhatDiffers(const std::string& before, const std::string& after, bool exact);
 
 }  // namespace heddle

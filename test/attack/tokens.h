@@ -1,4 +1,4 @@
-// A text as tokens that can be moved about, and the chance that moves them.
+// Tokens of a text, and the random numbers that select among them.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace heddle {
 
-// The same numbers for the same seed, on every machine.
+// Returns the same numbers for a seed on every machine.
 class AttackDice {
  public:
   explicit AttackDice(uint64_t seed) : random_(seed) {}
-  // Below `n`, which is not 0.
+  // Returns a number below `n`, which must not be 0.
   size_t Below(size_t n) { return static_cast<size_t>(random_() % n); }
   bool OneIn(size_t n) { return Below(n) == 0; }
   template <typename List>
@@ -29,13 +29,13 @@ class AttackDice {
 struct Token {
   enum class Kind : uint8_t { kWord, kValue, kScope, kNumber, kString, kMark };
   Kind kind;
-  // White space and comments in front of it.
+  // White space and comments before the token.
   std::string space;
   std::string text;
 };
 using Tokens = std::vector<Token>;
 
-// The last token is an empty mark that has the space at the end.
+// Splits a text. The last token is an empty mark with the white space at the end.
 Tokens Tokenize(std::string_view text);
 std::string Print(const Tokens& tokens);
 

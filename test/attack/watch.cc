@@ -51,7 +51,7 @@ void Say(int fd, std::string_view line) {
   std::_Exit(0);
 }
 
-// The line of what the child said that tells most about its end.
+// Returns the line of the child's output that best explains its end.
 std::string LastWords(const std::string& directory) {
   Result<std::string> said = ReadFile(directory + "/" + kSaid);
   if (!said.ok()) return "";
@@ -68,7 +68,7 @@ class Child {
     Restart();
   }
 
-  // How it died.
+  // Returns how the child died.
   std::string Run(const std::function<void(std::string_view)>& hear) {
     pollfd poll{fd_, POLLIN, 0};
     std::string open;

@@ -1,4 +1,4 @@
-// Work in a child process that may crash, hang or take all memory.
+// Runs work in a child process that may crash, hang or use up memory.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace heddle {
 
-// Between one report and the next.
+// Limits between two reports.
 struct Limits {
   double cpu_seconds = 5;
-  // Idle or not.
+  // Wall time, idle or not.
   double seconds = 60;
   int64_t bytes = int64_t{1} << 30;
 };
 
-// Says a line to the parent, and waits until it has been heard.
+// Sends a line to the parent, and waits until it was received.
 using Reporter = std::function<void(std::string_view line)>;
 
-// Runs `work` in a child in `directory`, and `hear` here for every line that it reports. How the child died, one line; empty if it
-// did not.
+// Runs `work` in a child in `directory`, and calls `hear` for every line that it reports. Returns
+// how the child died, in one line; empty if it did not.
 std::string Watch(const std::string& directory, const Limits& limits,
                   const std::function<void(const Reporter&)>& work,
                   const std::function<void(std::string_view)>& hear);

@@ -1,7 +1,6 @@
-"""A headless Chromium, driven over its DevTools pipe: no package beyond Python's own is needed.
+"""A headless Chromium, driven over its DevTools pipe with Python's standard library only.
 
-find() names the program, or None where there is none. A Page counts what the page complained of and what it asked the network for.
-"""
+find() returns the program, or None. A Page records its errors and its network requests."""
 import base64
 import json
 import os
@@ -30,7 +29,8 @@ class Page:
         self.read, write_answers = os.pipe()
 
         def give_pipe():
-            # Chromium reads commands from 3 and answers on 4; the pipes may stand there already.
+            # Chromium reads commands from descriptor 3 and answers on 4. The pipes may already use
+            # these numbers.
             a, b = os.dup(read_commands), os.dup(write_answers)
             high_a, high_b = os.dup2(a, 60), os.dup2(b, 61)
             os.dup2(high_a, 3)
@@ -57,7 +57,7 @@ class Page:
         self.process.wait()
         os.close(self.write)
         os.close(self.read)
-        # Its children may still write.
+        # Chromium's children may still be writing.
         self.profile.cleanup()
 
     def _message(self, deadline):
@@ -109,14 +109,14 @@ class Page:
         self.frame()
 
     def run(self, script):
-        """The value of an expression in the page."""
+        """Returns the value of an expression in the page."""
         answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"].get("exception", {}).get("description", "exception"))
         return answer["result"].get("value")
 
     def frame(self):
-        """Waits until what was asked for is drawn."""
+        """Waits until requested changes are drawn."""
         self.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def mouse(self, kind, x, y, **more):

@@ -1,10 +1,12 @@
-"""Texts of local graphs in the shape of a training step: for each layer a gather of its weight, products, and a reduction of the gradient."""
+"""Local graphs in the shape of a training step: per layer a gather of its weight, products, and
+a reduction of the gradient."""
 
 HEAD = "heddle 1 local\nmesh [dp=16, tp=4]\n"
 
 
 def layered_graph(layers, prefetch=True, unit="layers.{}", label="layers.{}.w"):
-    """About 14 nodes for each layer. With `prefetch` a weight is gathered while the layer before computes."""
+    """About 14 nodes per layer. With `prefetch`, a weight is gathered while the previous layer
+    computes."""
     params = [f'%w{i}: f32[64,1024] param {i} "{label.format(i)}" unit "{unit.format(i)}" of f32[1024{{dp}},1024]' for i in range(layers)]
     outputs = [f"grad {i} %g{i}" for i in range(layers)]
     fwd, bwd = [], []

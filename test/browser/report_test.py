@@ -1,7 +1,8 @@
-"""The pages of `heddle sim --html`, `heddle report --html` and `heddle search --html`, opened in a headless Chromium.
+"""Tests the pages of `heddle sim --html`, `heddle report --html` and `heddle search --html` in a
+headless Chromium.
 
-report_test.py HEDDLE FOLDER. Screenshots go into FOLDER. Exits with 77 where there is no Chromium; HEDDLE_CHROMIUM names another one.
-"""
+report_test.py HEDDLE FOLDER. Writes screenshots into FOLDER. Exits with 77 without Chromium;
+HEDDLE_CHROMIUM selects another one."""
 import json
 import pathlib
 import subprocess
@@ -58,7 +59,7 @@ class ReportTest(unittest.TestCase):
         return json.loads(self.page.run("JSON.stringify(report.view)"))
 
     def point(self, step, lane, block):
-        """The middle of a block in the window; lanes are as high as lanes.js draws them."""
+        """Returns the middle of a block in the window; lanes have the height of lanes.js."""
         x, y = self.page.run(f"""(() => {{
           const {{graphs, view}} = report;
           const lane = graphs[0].steps[{step}].lanes[{lane}];
@@ -91,7 +92,7 @@ class ReportTest(unittest.TestCase):
         lane = self.page.run(f"{steps}.collectives.stream[{hidden}]")
         block = self.page.run(f"{steps}.lanes[{lane}].node.indexOf({steps}.collectives.node[{hidden}])")
         self.page.mouse("mouseMoved", *self.point(0, lane, block))
-        self.assertIn("behind compute", self.tip())
+        self.assertIn("by compute", self.tip())
         self.page.mouse("mouseMoved", 5, 5)
         self.assertEqual(self.tip(), "")
 
@@ -129,7 +130,7 @@ class ReportTest(unittest.TestCase):
         self.assertAlmostEqual(self.point(0, 0, 5)[0], x - 100, delta=2)
         self.page.mouse("mouseWheel", x, y, deltaX=80, deltaY=0)
         self.assertLess(self.point(0, 0, 5)[0], x - 150)
-        # A click selects, and keeps what it selected when the pointer goes.
+        # A click selects, and the selection stays when the pointer leaves.
         self.page.key("0")
         self.page.click(*self.point(0, 0, 5))
         self.assertEqual(self.view()["selected"], {"step": 0, "lane": 0, "i": 5})
@@ -213,7 +214,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(self.page.run("document.querySelectorAll('#charts .chart:not(.overview)').length"), 2)
         self.assertIn("both.hd takes", self.page.run("document.getElementById('headline').innerText"))
         words = self.page.run("document.getElementById('tab-body').innerText")
-        for word in ("collective by collective", "layers.11", "beside compute", "unshard", "grad"):
+        for word in ("collective by collective", "layers.11", "overlap compute", "unshard", "grad"):
             self.assertIn(word, words)
         self.page.mouse("mouseMoved", *self.point(1, 1, 5))
         self.page.screenshot(FOLDER / "light.png")

@@ -1,4 +1,4 @@
-// heddle checkpoint.
+// Tests of `heddle checkpoint`.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -34,7 +34,7 @@ class CheckpointCommandTest : public testing::Test {
     Streams streams{nullptr, out_, err_};
     return RunCommandLine(args, streams);
   }
-  // Without the folder, which is another every time.
+  // Replaces the temporary folder by a constant name.
   std::string Plain(std::string text) const {
     for (size_t at; (at = text.find(folder_.path())) != std::string::npos;)
       text.replace(at, folder_.path().size(), "F");
@@ -78,7 +78,7 @@ TEST_F(CheckpointCommandTest, Damage) {
   std::string content = *ReadFile(File("rank-00001.safetensors"));
   content.back() = static_cast<char>(content.back() ^ 1);
   ASSERT_TRUE(WriteFile(File("rank-00001.safetensors"), content).ok());
-  // A flipped bit takes reading to be seen.
+  // `ls` does not read the data, so it does not see a flipped bit.
   EXPECT_EQ(Run({"ls", folder_.path()}), ExitCode::kDone);
   EXPECT_EQ(Run({"verify", folder_.path()}), ExitCode::kDiffers);
   EXPECT_EQ(out_.str(),
@@ -89,12 +89,11 @@ TEST_F(CheckpointCommandTest, Damage) {
       << err_.str();
   EXPECT_EQ(Run({"verify", folder_.path(), "--step=10"}), ExitCode::kDone);
   EXPECT_EQ(Run({"show", folder_.path()}), ExitCode::kDone);
-  EXPECT_TRUE(err_.str().starts_with("passed over step 20: ")) << err_.str();
+  EXPECT_TRUE(err_.str().starts_with("skipped step 20: ")) << err_.str();
   EXPECT_EQ(Run({"show", folder_.path(), "--step=20"}), ExitCode::kUserMistake);
   ASSERT_EQ(::unlink(File("manifest.json").c_str()), 0);
   EXPECT_EQ(Run({"ls", folder_.path()}), ExitCode::kDiffers);
-  EXPECT_EQ(Plain(err_.str()),
-            "F/step-00000020/manifest.json: is not there [checkpoint-damaged]\n");
+  EXPECT_EQ(Plain(err_.str()), "F/step-00000020/manifest.json: is missing [checkpoint-damaged]\n");
 }
 
 TEST_F(CheckpointCommandTest, Refusals) {

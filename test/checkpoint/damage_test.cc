@@ -1,4 +1,4 @@
-// Damage of every kind is seen, the checkpoint before is used, and it is said.
+// Damage of every kind is detected; the previous checkpoint is used, with a note.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ class DamageTest : public testing::Test {
   std::string Path(const std::string& file, int64_t step = 2) const {
     return Folder() + "/" + run::StepFolderName(step) + "/" + file;
   }
-  // Step 1 is used, with a note that says this.
+  // Checks that step 1 is used, with a note that states the reason.
   void ExpectFallback(const std::string& why) const {
     auto opened = run::OpenCheckpoint(Folder());
     ASSERT_TRUE(opened.ok()) << Format(opened.diagnostics());
@@ -41,7 +41,7 @@ class DamageTest : public testing::Test {
     EXPECT_EQ(checkpoint.step(), 1);
     EXPECT_EQ(Differences(StateOf(1), checkpoint), "");
     ASSERT_EQ(checkpoint.notes().size(), 1u);
-    EXPECT_TRUE(checkpoint.notes()[0].starts_with("passed over step 2: "));
+    EXPECT_TRUE(checkpoint.notes()[0].starts_with("skipped step 2: "));
     EXPECT_NE(checkpoint.notes()[0].find(why), std::string::npos) << checkpoint.notes()[0];
     auto exact = run::OpenCheckpoint(Folder(), {.step = 2, .newest = {}});
     ASSERT_FALSE(exact.ok());
@@ -58,7 +58,7 @@ class DamageTest : public testing::Test {
 
 TEST_F(DamageTest, ATruncatedFile) {
   ASSERT_EQ(::truncate(Path("rank-00001.safetensors").c_str(), 40), 0);
-  ExpectFallback("rank-00001.safetensors: has 40 bytes, the manifest says");
+  ExpectFallback("rank-00001.safetensors: has 40 bytes, but the manifest specifies");
 }
 
 TEST_F(DamageTest, AMissingFile) {
@@ -68,7 +68,7 @@ TEST_F(DamageTest, AMissingFile) {
 
 TEST_F(DamageTest, AMissingManifest) {
   ASSERT_EQ(::unlink(Path("manifest.json").c_str()), 0);
-  ExpectFallback("manifest.json: is not there");
+  ExpectFallback("manifest.json: is missing");
 }
 
 TEST_F(DamageTest, FilesThatChangedPlaces) {
@@ -79,7 +79,7 @@ TEST_F(DamageTest, FilesThatChangedPlaces) {
 
 TEST_F(DamageTest, AManifestOfAnotherStep) {
   ASSERT_TRUE(WriteFile(Path("manifest.json"), *ReadFile(Path("manifest.json", 1))).ok());
-  ExpectFallback("manifest.json: says that it is of step 1");
+  ExpectFallback("manifest.json: is the manifest of step 1");
 }
 
 TEST_F(DamageTest, EveryBitOfAFile) {
@@ -93,7 +93,8 @@ TEST_F(DamageTest, EveryBitOfAFile) {
   EXPECT_EQ((*run::OpenCheckpoint(Folder()))->step(), 2);
 }
 
-// A flip may make the version newer, which is told apart; no flip goes unseen. A third of the bits, and all of them in `make soak`.
+// A flip may give a newer version, which has another error; every other flip must be detected.
+// Tests a third of the bits, and all of them in `make soak`.
 TEST_F(DamageTest, BitsOfTheManifest) {
   std::string path = Path("manifest.json");
   std::string content = *ReadFile(path);
@@ -103,7 +104,7 @@ TEST_F(DamageTest, BitsOfTheManifest) {
     Flip(path, bit);
     auto opened = run::OpenCheckpoint(Folder());
     if (opened.ok() && (*opened)->step() == 2) {
-      // Between the values a space of one kind may become one of another kind.
+      // Between values, one kind of white space may become another.
       EXPECT_TRUE(std::isspace(static_cast<unsigned char>(content[bit / 8]))) << bit;
     } else if (!opened.ok()) {
       EXPECT_EQ(opened.diagnostics()[0].kind, Diag::kVersion);
@@ -122,7 +123,8 @@ TEST_F(DamageTest, ANewerVersionIsNotPassedOver) {
   auto opened = run::OpenCheckpoint(Folder());
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.diagnostics()[0].kind, Diag::kVersion);
-  EXPECT_EQ(opened.diagnostics()[0].message, "has version 2; this heddle reads up to version 1");
+  EXPECT_EQ(opened.diagnostics()[0].message,
+            "has version 2, but this heddle reads versions up to 1; use a newer heddle");
   EXPECT_EQ(opened.diagnostics()[0].file, Path("manifest.json"));
 }
 
@@ -131,8 +133,8 @@ TEST_F(DamageTest, NoneIsWhole) {
   auto opened = run::OpenCheckpoint(Folder());
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(Format(opened.diagnostics()),
-            Path("manifest.json") + ": is not there [checkpoint-damaged]\n" + Folder() +
-                ": has 2 checkpoints, none of them whole [checkpoint-damaged]\n");
+            Path("manifest.json") + ": is missing [checkpoint-damaged]\n" + Folder() +
+                ": has 2 checkpoints, none of them complete [checkpoint-damaged]\n");
 }
 
 TEST_F(DamageTest, ProcessesShareTheHashing) {
@@ -154,9 +156,9 @@ TEST_F(DamageTest, ACheckpointOfAnotherModel) {
   Status refused = checkpoint.CheckTensors(other);
   std::string path = checkpoint.path();
   EXPECT_EQ(Format(refused.diagnostics()),
-            path + ": `w` is f32 [5,3], the run has bf16 [5,3] [checkpoint]\n" + path +
-                ": has no `c`, which the run has [checkpoint]\n" + path +
-                ": has `b`, which the run has not [checkpoint]\n");
+            path + ": `w` is f32 [5,3], but bf16 [5,3] in the run [checkpoint]\n" + path +
+                ": has no tensor `c`, which the run needs [checkpoint]\n" + path +
+                ": has a tensor `b`, which the run does not have [checkpoint]\n");
 }
 
 TEST_F(DamageTest, SlicesThatAreNone) {
@@ -168,12 +170,14 @@ TEST_F(DamageTest, SlicesThatAreNone) {
   };
   EXPECT_EQ(said("w", {{0, 0}, {5, 3}}), "");
   EXPECT_EQ(said("w", {{5, 0}, {0, 3}}), "");
-  EXPECT_EQ(said("v", {{0}, {1}}), "has no `v`");
-  EXPECT_EQ(said("w", {{3, 0}, {3, 3}}), "`w` is [5,3]; [3,3] from [3,0] is no part of it");
-  EXPECT_EQ(said("w", {{-1, 0}, {3, 3}}), "`w` is [5,3]; [3,3] from [-1,0] is no part of it");
-  EXPECT_EQ(said("w", {{0}, {3}}), "`w` is [5,3]; [3] from [0] is no part of it");
+  EXPECT_EQ(said("v", {{0}, {1}}), "has no tensor `v`");
+  EXPECT_EQ(said("w", {{3, 0}, {3, 3}}),
+            "`w` has shape [5,3]; a slice of [3,3] at [3,0] is outside it");
+  EXPECT_EQ(said("w", {{-1, 0}, {3, 3}}),
+            "`w` has shape [5,3]; a slice of [3,3] at [-1,0] is outside it");
+  EXPECT_EQ(said("w", {{0}, {3}}), "`w` has shape [5,3]; a slice of [3] at [0] is outside it");
   EXPECT_EQ(said("w", {{1, 0}, {INT64_MAX, 3}}),
-            "`w` is [5,3]; [9223372036854775807,3] from [1,0] is no part of it");
+            "`w` has shape [5,3]; a slice of [9223372036854775807,3] at [1,0] is outside it");
 }
 
 }  // namespace

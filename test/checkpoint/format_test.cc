@@ -1,4 +1,4 @@
-// Texts of the format: what they say is read back, and lies are refused even if their hash is right.
+// Texts of the format are read back, and invalid contents are rejected even if their hash is right.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -58,7 +58,7 @@ TEST(CheckpointFormatTest, Manifests) {
   EXPECT_EQ(run::FormatManifest(*run::ParseManifest(swapped)), text);
 }
 
-// What is said about a manifest after an edit, with the hash put right.
+// Returns the error of a manifest after an edit, with a corrected hash.
 std::string SaidAfter(const std::function<void(nlohmann::json&)>& edit) {
   auto json = nlohmann::json::parse(run::FormatManifest(*run::MakeManifest(3, "{}", {Record()})));
   edit(json["manifest"]);
@@ -72,7 +72,7 @@ std::string SaidAfter(const std::function<void(nlohmann::json&)>& edit) {
 
 TEST(CheckpointFormatTest, ManifestsThatLie) {
   using Json = nlohmann::json;
-  const char* wrong = "says of `w` what cannot be: its type, shape, or where a piece lies";
+  const char* wrong = "has an invalid type, shape or piece of `w`";
   EXPECT_EQ(SaidAfter([](Json&) {}), "");
   EXPECT_EQ(SaidAfter([](Json& m) { m["step"] = -1; }),
             "`manifest.step` is -1, expected a whole number from 0 on");
@@ -86,7 +86,7 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
   EXPECT_EQ(w([](Json& t) {
               t["shape"] = {4, -2};
             }),
-            "`manifest.tensors.w.shape[1]` is -2, expected a whole number from 0 on");
+            "`manifest.tensors.w.shape[1]` is -2, expected a whole number of at least 0");
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][0] = 1; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][1] = {1, 0}; }), wrong);
   EXPECT_EQ(w([](Json& t) { t["pieces"][0][2] = {0, 2}; }), wrong);
@@ -97,7 +97,7 @@ TEST(CheckpointFormatTest, ManifestsThatLie) {
             }),
             "`w` of [4,2] has pieces that end at 3 of dimension 0");
   EXPECT_EQ(w([](Json& t) { t["pieces"].push_back(t["pieces"][0]); }),
-            "`w` of [4,2] has 2 pieces, which do not cover it, each element once");
+            "`w` of [4,2] has 2 pieces, which do not cover each element exactly once");
   EXPECT_EQ(w([](Json& t) { t["pieces"][0] = Json::array(); }),
             "`manifest.tensors.w.pieces[0]` is not [rank, offset, shape]");
 }
@@ -116,11 +116,12 @@ TEST(CheckpointFormatTest, GridsThatAreNone) {
   EXPECT_EQ(said({{{0, 0}, {2, 4}}, {{2, 0}, {2, 2}}, {{2, 2}, {2, 2}}}),
             "`w` of [4,4] has pieces of 4 and of 2 that both begin at 0 of dimension 1");
   EXPECT_EQ(said({{{0, 0}, {2, 4}}, {{1, 0}, {3, 4}}}),
-            "`w` of [4,4] has pieces that end at 2 and begin at 1 of dimension 0; they must meet");
+            "`w` of [4,4] has pieces that end at 2 and pieces that begin at 1 of dimension 0; they "
+            "must meet");
   EXPECT_EQ(said({{{0, 0}, {2, 2}}, {{0, 2}, {2, 2}}, {{2, 0}, {2, 2}}, {{2, 0}, {2, 2}}}),
-            "`w` of [4,4] has the piece at [2,0] twice, of ranks 2 and 3");
+            "`w` of [4,4] has two pieces at [2,0], from ranks 2 and 3");
   EXPECT_EQ(said({{{0, 0}, {2, 2}}, {{2, 2}, {2, 2}}}),
-            "`w` of [4,4] has 2 pieces, which do not cover it, each element once");
+            "`w` of [4,4] has 2 pieces, which do not cover each element exactly once");
 }
 
 }  // namespace

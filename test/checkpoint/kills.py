@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A run that saves every step is killed at random moments and started again, each time on another mesh, until it ends.
+"""Kills a run that saves every step at random moments, and restarts it on another mesh, until it
+ends.
 
-A new start must go on from a whole state that is not older than what the run was sure to have saved, and the end must be that of a run
-that nobody killed, bit for bit. Half of the runs are four processes, of which one or all are killed. Now and then a bit of the newest
-checkpoint flips before a start, which must then use the one before, and say so.
+A restart must resume from a complete state that is not older than the newest confirmed save. The
+end must equal that of an uninterrupted run, bit for bit. Half of the runs have four processes,
+of which one or all are killed. Sometimes a bit of the newest checkpoint is flipped before a
+restart, which must then use the previous one, with a note.
 
     kills.py VICTIM HEDDLE [--trials=200] [--seed=1]
 """
@@ -29,7 +31,7 @@ def start(victim, folder, mesh, processes):
 
 
 def kill(process, chance, processes):
-    """All at once, or one process of several and the others later."""
+    """Kills all processes together, or one of several and the others later."""
     if processes and chance.random() < 0.5:
         found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True, check=False)
         children = [int(pid) for pid in found.stdout.split()]
@@ -65,17 +67,18 @@ class Trial:
         self.sure = 0
 
     def one_start(self):
-        """Starts the run and kills it, or not; its end if it came to it. Complains with an AssertionError."""
+        """Starts the run and maybe kills it. Returns its final state if it ended. Raises
+        AssertionError."""
         flipped = flip(self.folder, self.chance) if self.chance.random() < 0.2 else None
         processes = self.chance.random() < 0.5
         mesh = self.chance.choice(MESHES)
         process = start(self.victim, self.folder, mesh, processes)
         if flipped is not None:
-            # What was saved for sure is damaged now; the one before is not.
+            # The newest saved step is damaged now; the previous one is not.
             self.sure = min(self.sure, flipped - 1)
         killed = False
         try:
-            # A run that is never left alone would never end.
+            # A run that is killed every time would never end.
             delay = self.chance.uniform(0, self.seconds) if self.kills < KILLS_IN_A_RUN else None
             out, err = process.communicate(timeout=delay)
         except subprocess.TimeoutExpired:
@@ -90,18 +93,18 @@ class Trial:
             if flipped is None:
                 assert where >= self.sure, f"resumed from step {where} after step {self.sure} was saved"
             else:
-                assert self.sure <= where < flipped and f"passed over step {flipped}: " in out, out
+                assert self.sure <= where < flipped and f"skipped step {flipped}: " in out, out
         self.sure = max([self.sure] + [int(step) for step in re.findall(r"saved (\d+)\n", out)])
         self.check_folder()
         end = re.search(r"end (\w+)", out)
         return end[1] if end else None
 
     def check_folder(self):
-        """Whatever has the name of a step is whole."""
+        """Checks that every folder with the name of a step is complete."""
         if not any(re.fullmatch(r"step-\d{8}", name) for name in os.listdir(self.folder)):
             return
         verified = subprocess.run([self.heddle, "checkpoint", "verify", self.folder], capture_output=True, text=True, check=False)
-        # A step that was flipped stays until the run comes to it again.
+        # A damaged step stays until the run reaches it again.
         assert verified.returncode == 0 or "has hash" in verified.stderr, verified.stdout + verified.stderr
 
 

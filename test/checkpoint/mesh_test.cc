@@ -1,4 +1,4 @@
-// What one mesh has saved is read on another.
+// A checkpoint of one mesh is read on another.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -12,7 +12,7 @@ namespace {
 struct NamedMesh {
   const char* name;
   Mesh mesh;
-  // How a matrix is split over rows and columns, and how a vector is.
+  // The splits of rows and columns of a matrix, and of a vector.
   std::vector<std::string> matrix;
   std::vector<std::string> vector;
 };
@@ -56,7 +56,7 @@ TEST(CheckpointMeshTest, EveryPairOfMeshes) {
   }
 }
 
-// A placement of a tensor with so many dimensions, on any of the axes.
+// Returns a placement of a tensor with `dims` dimensions on random axes.
 Placement RandomPlacement(const Mesh& mesh, size_t dims, std::mt19937& dice) {
   Placement placement;
   placement.splits.resize(dims);
@@ -103,7 +103,7 @@ TEST(CheckpointMeshTest, RandomPlacements) {
   }
 }
 
-// Runs that are read to their place, runs in windows, and runs with wide gaps.
+// Reads runs directly, runs in windows, and runs with wide gaps.
 TEST(CheckpointMeshTest, LargeTensors) {
   State state{Mesh({{"dp", 2}, {"tp", 2}}), {}};
   state.tensors = {MakeTensor(state.mesh, "long rows", {9, 50001}, {"dp", "tp"}),

@@ -1,4 +1,4 @@
-// Saving: what is kept, who waits for whom, who may write, and what is left when a save fails.
+// Tests of saving: which checkpoints are kept, waits between processes, locks, and failures.
 #include <csignal>
 #include <thread>
 
@@ -47,7 +47,7 @@ class SaveTest : public testing::Test {
     return steps;
   }
   static std::string Said(const Status& status) { return Format(status.diagnostics()); }
-  // A writer of one rank among two processes.
+  // Opens a writer of one rank among two processes.
   Result<std::unique_ptr<run::CheckpointWriter>> OneOfTwo(int64_t rank,
                                                           milliseconds timeout) const {
     return run::CheckpointWriter::Open(
@@ -61,7 +61,7 @@ TEST_F(SaveTest, WhatIsSavedIsRead) {
   State state = SmallState();
   auto writer = Writer();
   ASSERT_TRUE(writer->Save(SnapshotOf(state, 10, AllRanks(state.mesh))).ok());
-  // The snapshot is a copy: what the run does next is not in it.
+  // The snapshot is a copy, so later changes are not in it.
   State saved = state;
   Fill(state, 2);
   ASSERT_TRUE(writer->Finish().ok());
@@ -151,10 +151,10 @@ TEST_F(SaveTest, LaterCheckpointsAreNotOverwritten) {
   auto opened = run::CheckpointWriter::Open({.folder = Folder(), .begin_step = 7, .run = ""});
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(opened.diagnostics()[0].message,
-            "has a checkpoint of step 8, and this run begins at step 7; move it away, or name "
+            "has a checkpoint of step 8, but this run begins at step 7; move it away, or give "
             "another folder");
   EXPECT_TRUE(run::CheckpointWriter::Open({.folder = Folder(), .begin_step = 8, .run = ""}).ok());
-  // A damaged one is in nobody's way.
+  // A damaged later checkpoint does not prevent a run.
   ASSERT_TRUE(WriteFile(Folder() + "/step-00000008/manifest.json", "{}").ok());
   EXPECT_TRUE(run::CheckpointWriter::Open({.folder = Folder(), .begin_step = 7, .run = ""}).ok());
 }
@@ -176,7 +176,7 @@ TEST_F(SaveTest, OneJobAtATimeHasTheFolder) {
   EXPECT_EQ(
       second.diagnostics()[0].message,
       fmt::format("another job writes its checkpoints here: process {} on {}; wait for it, or "
-                  "name another folder",
+                  "give another folder",
                   ::getpid(), host));
   writer.reset();
   EXPECT_TRUE(run::CheckpointWriter::Open({.folder = Folder(), .run = ""}).ok());
@@ -205,7 +205,7 @@ TEST_F(SaveTest, ProcessesShareTheFolder) {
   ASSERT_TRUE(zero->Finish().ok());
   EXPECT_EQ(Differences(state, **run::OpenCheckpoint(Folder())), "");
   EXPECT_EQ(Steps(), (std::vector<int64_t>{2, 3}));
-  // The marks are gone: what a process wrote and what one wrote alone are the same files.
+  // The marks are removed: several processes and a single one write the same files.
   EXPECT_EQ(*run::NamesIn(Folder() + "/step-00000003"),
             (std::vector<std::string>{"manifest.json", "rank-00000.safetensors",
                                       "rank-00001.safetensors"}));
@@ -218,7 +218,8 @@ TEST_F(SaveTest, WhoIsMissingIsNamed) {
   ASSERT_TRUE(writer->Save(SnapshotOf(state, 6, {0, 2})).ok());
   Status failed = writer->Finish();
   EXPECT_EQ(Said(failed),
-            "step 6 was not saved: after 50.00 ms no file from 2 of 4 ranks: ranks 1, 3 [peers]\n");
+            "step 6 was not saved: after 50.00 ms there is no file from 2 of 4 ranks: ranks 1, 3 "
+            "[peers]\n");
   EXPECT_TRUE(writer->Finish().ok());
   EXPECT_TRUE(Steps().empty());
   EXPECT_EQ(*run::NamesIn(Folder()), std::vector<std::string>{"lock"});
@@ -240,25 +241,26 @@ TEST_F(SaveTest, PiecesThatDoNotMakeATensor) {
   auto writer = Writer();
   run::Snapshot snapshot = SnapshotOf(state, 1, {0, 1, 3});
   ASSERT_TRUE(writer->Save(snapshot).ok());
-  EXPECT_EQ(Said(writer->Finish()),
-            "`w` of [10,3] has pieces that end at 6 and begin at 9 of dimension 0; they must "
-            "meet [checkpoint]\n");
+  EXPECT_EQ(
+      Said(writer->Finish()),
+      "`w` of [10,3] has pieces that end at 6 and pieces that begin at 9 of dimension 0; they must "
+      "meet [checkpoint]\n");
   snapshot = SnapshotOf(state, 1, {0, 1, 2, 3});
   snapshot.pieces.push_back(snapshot.pieces[0]);
   snapshot.pieces.back().rank = 3;
-  // Rank 3 has a piece of `w` already, and one file holds a name once.
-  EXPECT_EQ(Said(writer->Save(snapshot)), "two tensors of one file are called `w` [file-write]\n");
+  // Rank 3 already has a piece of `w`, and names in a file are unique.
+  EXPECT_EQ(Said(writer->Save(snapshot)), "two tensors have the name `w` [file-write]\n");
   snapshot.pieces.pop_back();
   snapshot.pieces[0].slice.offset[0] = 8;
   EXPECT_EQ(Said(writer->Save(snapshot)),
-            "`w` is [10,3]; [3,3] from [8,0] is no part of it [checkpoint]\n");
+            "`w` has shape [10,3]; a slice of [3,3] at [8,0] is outside it [checkpoint]\n");
   snapshot.state = "[]";
   EXPECT_EQ(Said(writer->Save(snapshot)),
             "the state of a run:1:1: is a list, expected an object [file-read]\n[]\n^\n");
   EXPECT_TRUE(Steps().empty());
 }
 
-// A disk that takes no more than so many bytes of a file.
+// Limits the size of files.
 class SmallFiles {
  public:
   explicit SmallFiles(rlim_t bytes) {
@@ -285,7 +287,7 @@ TEST_F(SaveTest, AfterAFailedSaveTheOldIsThereAndTheNextGoesOn) {
   {
     SmallFiles small(100);
     ASSERT_TRUE(writer->Save(SnapshotOf(state, 2, AllRanks(state.mesh))).ok());
-    // The next call tells, and saves again, in vain.
+    // The next call reports the failure, and its own save fails, too.
     Status failed = writer->Save(SnapshotOf(state, 3, AllRanks(state.mesh)));
     EXPECT_NE(
         Said(failed).find("rank-00000.safetensors: cannot write: File too large [file-write]"),
@@ -307,7 +309,7 @@ TEST_F(SaveTest, ARankThatCannotWriteIsNamed) {
   state.mesh = Mesh({{"dp", 2}});
   auto zero = *OneOfTwo(0, milliseconds(20000));
   auto one = *OneOfTwo(1, milliseconds(20000));
-  // Rank 1 cannot make its file: a folder has the name.
+  // Rank 1 cannot create its file: a folder has the name.
   ASSERT_TRUE(MakeDirectories(Folder() + "/step-00000001.partial-r1/rank-00001.safetensors").ok());
   ASSERT_TRUE(one->Save(SnapshotOf(state, 1, {1})).ok());
   EXPECT_FALSE(one->Finish().ok());
@@ -320,7 +322,7 @@ TEST_F(SaveTest, ARankThatCannotWriteIsNamed) {
   EXPECT_TRUE(Steps().empty());
 }
 
-// A small disk at a folder that is there.
+// A small file system mounted at an existing folder.
 class SmallDisk {
  public:
   explicit SmallDisk(std::string folder)
@@ -356,7 +358,7 @@ TEST_F(SaveTest, AFullDisk) {
   EXPECT_TRUE(writer->Finish().ok());
 }
 
-// Root may write anywhere, so a child does it as nobody.
+// Root may write anywhere, so a child process tries as user nobody.
 TEST_F(SaveTest, AFolderWithoutPermission) {
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
   pid_t child = ::fork();

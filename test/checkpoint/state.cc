@@ -20,7 +20,7 @@ void Fill(State& state, uint64_t seed) {
 }
 
 std::string Cut(const run::TensorInfo& info, const std::string& whole, const run::Slice& slice) {
-  // One element after the other, so that it has nothing in common with what is tested.
+  // Copies element by element, independently of the tested code.
   auto item = static_cast<size_t>(ItemSize(info.dtype));
   std::string out;
   int64_t count = run::CountOf(slice.shape);
@@ -68,7 +68,7 @@ std::string Differences(const State& state, const run::Checkpoint& checkpoint) {
     for (int64_t rank : AllRanks(state.mesh)) {
       run::Slice slice = run::SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
       std::string expected = Cut(tensor.info, tensor.bytes, slice);
-      // A byte more on each side, which must stay.
+      // Adds a byte on each side, which must not change.
       std::string found(expected.size() + 2, '#');
       Status read = checkpoint.Read(tensor.info.name, slice, found.data() + 1);
       if (!read.ok()) return Format(read.diagnostics());

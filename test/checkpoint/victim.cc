@@ -1,8 +1,10 @@
-// A run that is made to be killed: a step changes numbers, every step is saved, and a new start goes on from the newest checkpoint.
+// A run for tests that kill it: every step changes numbers and is saved, and a new start resumes
+// from the newest checkpoint.
 //
 //   checkpoint_victim FOLDER MESH STEPS [processes]
 //
-// The end depends on all steps before it, and not on the mesh. Prints `resumed STEP`, `saved STEP` when it is sure, and `end HASH`.
+// The final state depends on all steps, and not on the mesh. Prints `resumed STEP`, `saved STEP`
+// when a save is complete, and `end HASH`.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -46,7 +48,7 @@ State MakeState(const std::string& name) {
   return state;
 }
 
-// Every byte depends on what it was and on the step.
+// Every byte depends on its old value and on the step.
 void Step(State& state, int64_t step) {
   for (StateTensor& tensor : state.tensors) {
     uint64_t word = Hash64(tensor.bytes);
@@ -63,11 +65,11 @@ void Step(State& state, int64_t step) {
 }
 
 void Say(const std::string& text) {
-  // At once: whoever kills this process counts on what it has said.
+  // Writes without a buffer: the test relies on every printed line.
   (void)!::write(STDOUT_FILENO, text.data(), text.size());
 }
 
-// The step from which the state goes on, 0 at the beginning.
+// Returns the step to resume after; 0 at the beginning.
 int64_t Resume(State& state, const std::string& folder) {
   auto found = run::OpenCheckpoint(folder);
   if (!found.ok()) Fail(found.diagnostics());
@@ -75,7 +77,7 @@ int64_t Resume(State& state, const std::string& folder) {
   const run::Checkpoint& checkpoint = **found;
   for (const std::string& note : checkpoint.notes()) Say(note + "\n");
   for (StateTensor& tensor : state.tensors) {
-    // Piece by piece, as ranks do.
+    // Reads slice by slice, as ranks do.
     for (int64_t rank : AllRanks(state.mesh)) {
       run::Slice slice = run::SliceOf(tensor.info.shape, tensor.placement, state.mesh, rank);
       std::string part(static_cast<size_t>(run::BytesOf(tensor.info.dtype, slice.shape)), '\0');
@@ -127,7 +129,7 @@ std::unique_ptr<run::CheckpointWriter> Open(run::CheckpointWriterOptions options
   return *std::move(writer);
 }
 
-// One process for each rank. They meet once, when rank 0 has the folder.
+// Runs one process per rank. They synchronize once, when rank 0 has opened the folder.
 int RunProcesses(State& state, const std::string& folder, int64_t begin, int64_t steps) {
   void* shared = ::mmap(nullptr, sizeof(pthread_barrier_t), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);

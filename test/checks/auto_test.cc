@@ -1,4 +1,5 @@
-// Plans that are found: what an assignment costs in the problem is what its plan costs once it is carried out, to the nanosecond.
+// Automatic plans: the cost of an assignment in the problem equals the cost of its compiled plan,
+// to the nanosecond.
 #include <functional>
 #include <random>
 
@@ -18,7 +19,7 @@ namespace {
 
 struct Shape {
   std::string_view mesh;
-  // Every so many graphs.
+  // Use every N-th graph.
   uint32_t every;
 };
 constexpr Shape kShapes[] = {
@@ -29,7 +30,7 @@ const price::CostModel& Model() {
   return model;
 }
 
-// The kernels and collectives of the graph of one rank.
+// Returns the time of the kernels and collectives of one rank's graph.
 Result<Nanos> CostOf(const Module& captured, const compile::Plan& plan) {
   Module module = captured;
   HEDDLE_RETURN_IF_ERROR(compile::Compile(module, plan, {.pipeline = ""}));
@@ -62,7 +63,7 @@ class AutoCase {
         << compile::FormatPlan(*plan);
   }
 
-  // No op shares a dimension of a result among more ranks than it has elements.
+  // Checks that no op splits a dimension of a result over more ranks than it has elements.
   void ExpectParts() const {
     const Graph& graph = module_.graphs[0];
     for (const search::Decision& decision : decisions_.all) {
@@ -78,7 +79,7 @@ class AutoCase {
 
   const search::PairwiseProblem& problem() const { return problem_; }
   std::vector<uint32_t> whole() const { return std::vector<uint32_t>(decisions_.all.size()); }
-  // Changes single choices of an assignment that is possible.
+  // Changes single choices of a feasible assignment.
   std::vector<uint32_t> Changed(std::vector<uint32_t> x) {
     for (int i = 0; i < 40; ++i) {
       std::vector<uint32_t> y = x;
@@ -118,7 +119,7 @@ TEST(Auto, TheProblemCostsWhatThePlanCosts) {
   });
 }
 
-// Of a tensor without elements, the other dimensions can be split all the same.
+// A tensor with an empty dimension can be split along its other dimensions.
 TEST(Auto, SplitsBesideADimensionOfNothing) {
   Module module = *ParseModule(
       "heddle 1 global\n"
@@ -147,14 +148,14 @@ TEST(Auto, FindsTheCheapest) {
     ++all;
     constexpr size_t kMost = size_t{1} << 23;
     if (!search::CopiesFit(one.problem().moves, kMost)) return;
-    // With all choices, also the ones that messages remove.
+    // With all choices, including those that messages exclude.
     EXPECT_EQ(answer.objective, search::Solve(one.problem(), {.few_entries = kMost}).objective);
     ++compared;
   });
   EXPECT_GT(compared, all * 3 / 4);
 }
 
-// Less memory never makes a step faster, and a plan keeps to what it was given.
+// Less memory never makes a step faster, and plans respect their budget.
 TEST(Auto, SmallerBudgetsCostMore) {
   int refused = 0;
   for (uint32_t seed = 1; seed <= 20; ++seed) {

@@ -1,4 +1,4 @@
-// Shapes on which other searches for what to keep go wrong, or are tested: what a budget makes of each.
+// Graph shapes that are difficult for memory searches, each with the expected decisions.
 #include <gtest/gtest.h>
 
 #include "heddle/compile/manager/manager.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr Bytes kMatrix{int64_t{4} << 20};
 
-// Without a link to the host: values are kept or recomputed.
+// Without a link to the host, so values are kept or recomputed.
 price::CostModel Model() {
   price::Cluster cluster = *price::LoadCluster("h100-8x");
   cluster.host.reset();
@@ -41,7 +41,7 @@ class Step {
     EXPECT_LE(choice->peak, budget);
     return *choice;
   }
-  // What a node takes.
+  // Returns the time of a node.
   Nanos TimeOf(std::string_view name) const {
     const Graph& graph = module_.graphs[0];
     return model_.Price(module_, graph)->nodes[graph[graph.FindValue(name)].producer].compute;
@@ -49,7 +49,7 @@ class Step {
   Keep MarkOf(const search::MemoryChoice& choice, std::string_view name) const {
     return choice.marks[module_.graphs[0].FindValue(name).index()];
   }
-  // The graph that runs has so many of an op.
+  // Returns the number of nodes of an op in the final graph.
   int64_t CountOf(const search::MemoryChoice& choice, OpId op) {
     Module module = search_->trials().Marked(choice.marks);
     compile::Pipeline all = *compile::ParsePipeline(compile::kCarryOut, compile::Passes());
@@ -67,7 +67,7 @@ class Step {
   std::vector<search::MemoryChoice> curve_;
 };
 
-// A sum over copies of `value`, so that most is alive at the end of forward, and whatever is kept counts there.
+// A sum over copies of `value`: memory peaks at the end of forward, where every kept value counts.
 std::string EndOfForward(const char* value) {
   return fmt::format(
       "  %many = aten.cat([%{0}, %{0}, %{0}, %{0}, %{0}, %{0}, %{0}, %{0}])\n  %y = "
@@ -75,7 +75,7 @@ std::string EndOfForward(const char* value) {
       value);
 }
 
-// Each value that is not kept takes one product more, and there is one more of them for each matrix less.
+// Each recomputed value takes one more product, and saves one matrix.
 TEST(BudgetCases, AChainOfProducts) {
   std::string text =
       "heddle 1 local\ngraph @g(%h0: f32[1024,1024] batch \"x\", %w: f32[1024,1024] param 0 "
@@ -99,7 +99,7 @@ TEST(BudgetCases, AChainOfProducts) {
   EXPECT_EQ(products, (std::vector<int64_t>{0, 1, 2, 3, 4, 5}));
 }
 
-// Of two values of one size, the one that costs less is computed again.
+// Of two values of the same size, the cheaper one is recomputed.
 TEST(BudgetCases, TheCheaperProductIsRecomputed) {
   for (bool first_is_cheap : {true, false}) {
     auto [a, b] = first_is_cheap ? std::pair(64, 4096) : std::pair(4096, 64);
@@ -116,7 +116,7 @@ TEST(BudgetCases, TheCheaperProductIsRecomputed) {
   }
 }
 
-// A chain that several read is priced once, and pointwise ops by their bytes, not as one operation each.
+// A chain with several consumers is priced once, and pointwise ops by their bytes.
 TEST(BudgetCases, AChainIsComputedOnce) {
   Step step(
       "heddle 1 local\ngraph @g(%x: f32[1024,1024] batch \"x\") -> (metric \"y\" %y, metric \"d\" "
@@ -130,7 +130,7 @@ TEST(BudgetCases, AChainIsComputedOnce) {
   EXPECT_EQ(step.CountOf(choice, op::sin), 2);
 }
 
-// What backward reads is kept, and not the product that it was made of.
+// Keeps the operand of backward, and not the product that it is computed from.
 TEST(BudgetCases, TheSumIsKeptAndNotItsProduct) {
   Step step(
       "heddle 1 local\ngraph @g(%x: f32[1024,1024] batch \"x\", %w: f32[1024,1024] param 0 \"w\") "
@@ -140,11 +140,11 @@ TEST(BudgetCases, TheSumIsKeptAndNotItsProduct) {
   search::MemoryChoice choice = step.Within(step.most());
   EXPECT_EQ(choice.recompute, Nanos{});
   EXPECT_EQ(step.CountOf(choice, op::mm), 1);
-  // A matrix less, and both are made again.
+  // With a matrix less, both are recomputed.
   EXPECT_EQ(step.CountOf(step.Within(step.most() - kMatrix), op::mm), 2);
 }
 
-// A mark of the user's on one result of several holds under the smallest budget.
+// A user's mark on one of several results holds under the smallest budget.
 TEST(BudgetCases, AMarkOnATupleHolds) {
   Step step(
       "heddle 1 local\ngraph @g(%x: f32[1024,1024] batch \"x\") -> (metric \"y\" %y, metric \"d\" "
@@ -156,7 +156,7 @@ TEST(BudgetCases, AMarkOnATupleHolds) {
   EXPECT_EQ(step.CountOf(choice, op::max_dim), 1);
 }
 
-// Hundreds of values of 64 bytes are not free, and the budget holds to the byte.
+// Hundreds of values of 64 bytes count: the budget holds to the byte.
 TEST(BudgetCases, SmallValuesCount) {
   constexpr int kValues = 300;
   std::string text =
@@ -177,7 +177,7 @@ TEST(BudgetCases, SmallValuesCount) {
   }
 }
 
-// Smaller budgets never give larger peaks: elsewhere, a layer of a Llama needed four times as much with a third of the budget.
+// Smaller budgets never give larger peaks.
 TEST(BudgetCases, PeaksFallWithBudgets) {
   std::string text =
       "heddle 1 local\ngraph @g(%x0: f32[1024,1024] batch \"x\", %g4: f32[1024,1024] tangent \"g\"";
@@ -227,7 +227,7 @@ TEST(BudgetCases, PeaksFallWithBudgets) {
   }
 }
 
-// A gathered weight is kept where there is room, and gathered again where there is not.
+// A gathered weight is kept if memory allows, and gathered again otherwise.
 TEST(BudgetCases, WeightsAreGatheredAgainWhereThereIsNoRoom) {
   std::string text = "heddle 1 local\nmesh [dp=8]\ngraph @g(%x0: f32[8192,1024] batch \"x\"";
   std::string forward;

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""What only whole processes show: streams that are closed, full or endless, links, modes, signals.
+"""Tests whole processes: closed, full and endless streams, links, modes and signals.
 
-command_line.py HEDDLE [--sanitized]
-"""
+command_line.py HEDDLE [--sanitized]"""
 import contextlib
 import fcntl
 import functools
@@ -24,7 +23,7 @@ import zipfile
 HEDDLE = os.path.abspath(sys.argv[1])
 SANITIZED = "--sanitized" in sys.argv
 GRAPH = "heddle 1 global\ngraph @g(%x: f32[8] batch \"x\") -> (metric %a) {\n  %a = aten.neg(%x) : f32[8]\n}\n"
-# Seconds after which a process hangs. No correct run is near it, even on a busy machine.
+# A timeout in seconds. Correct runs are much faster, even on a busy machine.
 HANG = 300
 PLAN = "heddle plan 1\nmesh [dp=2]\ninput \"x\" [dp]\n"
 
@@ -53,7 +52,7 @@ class CommandLine(unittest.TestCase):
         return "needs libtorch" not in done.stderr
 
     def commands(self):
-        """Arguments for each command of the help, and for each way it prints."""
+        """Arguments for each command of the help, and for each of its output forms."""
         other = str(self.folder / "other.hd")
         pathlib.Path(other).write_text(GRAPH.replace("neg", "exp"))
         local = str(self.folder / "local.hd")
@@ -118,14 +117,14 @@ class CommandLine(unittest.TestCase):
                 self.assertNotEqual(done.stdout, "")
 
     def on_a_terminal(self, *args, columns=0, **environment):
-        """What a command prints where standard output is a terminal."""
+        """Returns the output of a command whose standard output is a terminal."""
         terminal, end = os.openpty()
         fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         variables = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
         process = subprocess.Popen([HEDDLE, *args], stdin=subprocess.DEVNULL, stdout=end, env={**variables, **environment})
         os.close(end)
         printed = b""
-        # The end of a terminal whose writer is gone is an error.
+        # Reading fails at the end of a terminal without a writer.
         with contextlib.suppress(OSError):
             while part := os.read(terminal, 1 << 16):
                 printed += part
@@ -144,7 +143,7 @@ class CommandLine(unittest.TestCase):
         self.assertNotIn("%n299 =", shown)
         self.assertIn("%n299 =", self.on_a_terminal("opt", graph, "-o", "-").decode())
         self.assertEqual(self.heddle("opt", graph).stdout.count("\n"), 303)
-        # A short one is printed.
+        # Short graphs are printed.
         self.assertIn(b"%a = aten.neg", self.on_a_terminal("opt", self.graph))
 
     def test_help_fits_the_terminal(self):
@@ -170,7 +169,7 @@ class CommandLine(unittest.TestCase):
                 args = words[words.index("heddle") + 1:]
                 self.assertEqual(args[0], name)
                 with self.subTest(example):
-                    # All mistakes are reported, and then nothing runs.
+                    # All errors are reported, and nothing runs.
                     config = [a for a in args if not a.startswith("--config")]
                     self.assertEqual(self.heddle(*config, "--qqqqqqqq").stderr, "unknown argument `--qqqqqqqq` [unknown-flag]\n")
 
@@ -307,7 +306,7 @@ class CommandLine(unittest.TestCase):
             self.assertIn(f"`{large}` has 5.00 GiB, the limit is 1.00 GiB [file-read]", done.stderr)
 
     def test_weights_of_any_size_are_no_obstacle_to_an_import(self):
-        """Only the graph of an archive counts."""
+        """Only the graph of an archive counts towards the limit."""
         program = (
             '{"graph_module": {"graph": {"inputs": [{"as_tensor": {"name": "x"}}],'
             '"outputs": [{"as_tensor": {"name": "y"}}], "nodes": [{"target":'
@@ -319,7 +318,7 @@ class CommandLine(unittest.TestCase):
         with open(path, "w+b") as file:
             with zipfile.ZipFile(file, "w") as archive:
                 archive.writestr("large/version", "1")
-                # A hole in the file, in place of the weights.
+                # A hole in the file replaces the weights.
                 file.seek(5 << 30)
                 archive.start_dir = file.tell()
                 archive.writestr("large/models/model.json", program)
@@ -328,7 +327,7 @@ class CommandLine(unittest.TestCase):
         self.assertIn("aten.relu(%x)", done.stdout)
 
     def test_a_file_size_limit_is_like_a_full_disk(self):
-        """The signal that comes with it must not end the process."""
+        """The accompanying signal must not end the process."""
         nodes = "".join(f"  %v{i} = aten.neg(%x) : f32[8]\n" for i in range(500))
         pathlib.Path(self.graph).write_text(GRAPH.replace("  %a =", nodes + "  %a ="))
         before = sorted(os.listdir(self.folder))
@@ -369,7 +368,7 @@ class CommandLine(unittest.TestCase):
     def test_who_stops_reading_hears_nothing(self):
         read, write = os.pipe()
         os.close(read)
-        # Also where the parent ignores the signal, as many do.
+        # Also if the parent ignores the signal, as many do.
         done = self.heddle("doc", "ops", stdout=write,
                            preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN))
         os.close(write)

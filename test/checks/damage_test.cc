@@ -42,7 +42,7 @@ TEST(Damage, EveryTruncation) {
   }
 }
 
-// Some bits of every byte; all of them in `make soak`.
+// Flips some bits of every byte; all of them in `make soak`.
 TEST(Damage, FlipsOfBits) {
   const uint32_t flips = Extent(2, 8);
   for (const auto& [name, text] : Corpus()) {
@@ -57,7 +57,7 @@ TEST(Damage, FlipsOfBits) {
   }
 }
 
-// The text of a module with its n-th number replaced, or empty if it has no such number.
+// Returns the text with its n-th number replaced; empty if it has no such number.
 std::string WithNumber(const std::string& text, size_t n, std::string_view number) {
   size_t seen = 0;
   for (size_t at = text.find('('); at < text.size(); ++at) {
@@ -71,12 +71,12 @@ std::string WithNumber(const std::string& text, size_t n, std::string_view numbe
   return "";
 }
 
-// Sizes, dimensions and attributes of every op, taken to their limits.
+// Sets sizes, dimensions and attributes of every op to their limits.
 TEST(Damage, EveryNumberOfEveryExample) {
   for (OpId id : Ops().ids()) {
     if (id == kOpaqueOp) continue;
     std::string text = Print(MakeExample(Ops(), id)->module);
-    // Without the result types, the shape rule has the word.
+    // Without result types, the shape rule must compute them.
     std::string untyped = text.substr(0, text.rfind(" : ")) + "\n}\n";
     for (const std::string& base : {text, untyped}) {
       for (size_t n = 0; !WithNumber(base, n, "0").empty(); ++n) {
@@ -91,7 +91,7 @@ TEST(Damage, EveryNumberOfEveryExample) {
   }
 }
 
-// Sizes that each fit, and whose sums do not.
+// Each size fits, but their sum does not.
 TEST(Damage, SumsBeyondSixtyFourBits) {
   std::string big = "i8[4611686018427387904]";
   std::string text =

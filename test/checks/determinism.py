@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every command of the program in processes that differ in all that must not matter, and compares what they write, byte for byte.
+"""Runs every command in processes that differ in irrelevant ways, and compares the outputs byte
+by byte.
 
-Addresses are random from process to process (ASLR), the environment and the working directory have other lengths, and the allocator
-fills, pads and maps memory in other ways. What depends on an address, a hash of one, or memory that nobody wrote, shows.
+Addresses are random (ASLR), the environment and the working directory have different lengths,
+and the allocator fills, pads and maps memory differently. This exposes outputs that depend on
+addresses, on their hashes, or on uninitialized memory.
 
-usage: determinism.py HEDDLE CORPUS [--torch]
-"""
+usage: determinism.py HEDDLE CORPUS [--torch]"""
 import os
 import pathlib
 import re
@@ -14,7 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-# The first is what the others are held against. Each is an environment; `no_aslr` takes randomness of addresses away.
+# Environments; all outputs are compared with those of the first. `no_aslr` turns off random
+# addresses.
 VARIANTS = [
     {},
     {"MALLOC_PERTURB_": "85", "PADDING": "x" * 1000},
@@ -23,7 +25,7 @@ VARIANTS = [
     {"MALLOC_TOP_PAD_": "1048576", "no_aslr": "1"},
 ]
 
-# Times differ, and that is right.
+# Times may differ.
 TIMES = [
     (re.compile(r'"nanoseconds": \d+'), '"nanoseconds": T'),
     (re.compile(r"planned in [\d.]+ s: capture [\d.]+, find [\d.]+, parallelize [\d.]+, passes [\d.]+"),
@@ -35,7 +37,7 @@ TIMES = [
 
 
 def step(layers):
-    """A captured training step of as many layers: many names, scopes, types and equal calls."""
+    """A captured training step with `layers` layers: many names, scopes, types and equal calls."""
     inputs, forward, backward, outputs = ['%x0: bf16[64,32] batch "x"'], [], [], []
     for i in range(layers):
         width = 32 + 8 * (i % 5)
@@ -79,7 +81,8 @@ param "layers.*.up" store [{tp,dp},-] compute [tp,-]
 param "layers.*.down" store [dp,tp] compute [-,tp]
 """
 
-# Each writes to standard output and error, and some to files. A command may use what one before it wrote.
+# Each command prints to standard output and error, and some write files. Commands may use earlier
+# files.
 COMMANDS = [
     "doc ops",
     "doc ops --json",
@@ -110,7 +113,7 @@ TORCH_COMMANDS = [
     " --parallelism.data_parallel_shard_degree=2 -o deepseek.hd",
 ]
 
-# A redistribution of several steps, which localize refuses.
+# A redistribution with several steps, which localize rejects.
 SMALL = """heddle 1 global
 mesh [a=2, b=2]
 graph @g(%x: f32[8{a,b},8]) -> (%d) {
@@ -130,7 +133,7 @@ def without_times(data):
 
 
 def run_all(heddle, corpus, commands, variant, top, number):
-    """What every command wrote, by name."""
+    """Returns the outputs of every command by name."""
     # Directories with names of different lengths.
     work = top / ("w" * (1 + 37 * number))
     work.mkdir()
@@ -168,7 +171,8 @@ def main():
     with tempfile.TemporaryDirectory() as top:
         runs = [run_all(heddle, corpus, commands, v, pathlib.Path(top), n) for n, v in enumerate(VARIANTS)]
     for command in commands:
-        # A command that fails shows nothing; reduce and diff have codes of their own.
+        # Skips nothing: a failing command would hide differences. reduce and diff have other exit
+        # codes.
         expected = {"diff": "exit 2"}.get(command.split()[0], "exit 0")
         if not runs[0][command].startswith(expected):
             problems.append(f"heddle {command}: {runs[0][command][:500]}")

@@ -10,7 +10,7 @@ namespace {
 
 struct KnownProblem {
   const char* file;
-  // The file's own bounds if negative.
+  // Negative: the file's own budgets.
   double memory;
   double optimum;
 };

@@ -50,7 +50,7 @@ TEST(MemorySearch, KeepsItsBudget) {
     Nanos last{INT64_MAX};
     for (int64_t i = 0; i <= kBudgets; ++i) {
       Bytes budget = least + Bytes{(most - least).value * i / kBudgets};
-      // A search of its own for each, as a user has it.
+      // A separate search per budget, as users run it.
       auto search = *search::MemorySearch::Make(module, after, model);
       Result<search::MemoryChoice> choice = search->Within(budget);
       ASSERT_TRUE(choice.ok()) << seed << Format(choice.diagnostics());
@@ -79,8 +79,8 @@ TEST(MemorySearch, SaysWhatIsLeast) {
   EXPECT_EQ(choice.diagnostics()[0].kind, Diag::kInfeasible);
 }
 
-// A step of few values: products, sums and functions of matrices of two widths, some of them summed
-// over ranks, read by backward in any order. So many values of forward at most.
+// Returns a small step: products, sums and functions of matrices of two widths, some of them summed
+// over ranks, read by backward in random order. Forward has at most `values` values.
 std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
   std::mt19937 random(seed);
   auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };
@@ -108,7 +108,7 @@ std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
     }
     by_width[width].push_back(name);
   }
-  // Every other step has a loss, for which forward runs all that it is made of.
+  // Every other step has a loss, for which forward computes all its inputs.
   std::string outputs;
   if (seed % 2 == 0) {
     body += fmt::format("  %loss = aten.sum(%{})\n", by_width[by_width[1].empty() ? 0 : 1].back());
@@ -121,7 +121,7 @@ std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
       if (pick(3) == 0) continue;
       std::string name = fmt::format("d{}_{}", width, i);
       std::string with = gradient.empty() ? by_width[width][i] : gradient;
-      // Nothing that forward has, so that nothing is computed twice.
+      // Uses ops that forward lacks, so that nothing is computed twice.
       body += fmt::format("  %{} = aten.sub.Tensor(%{}, %{})\n", name, with, by_width[width][i]);
       gradient = name;
     }
@@ -134,7 +134,7 @@ std::string SmallStep(uint32_t seed, size_t values, bool with_collectives) {
       rows, outputs, body);
 }
 
-// The fastest of all ways to keep or recompute values, by trying every one.
+// Returns the fastest way to keep or recompute values, by exhaustive search.
 std::optional<Nanos> Exhaustive(search::Trials& trials, const std::vector<ValueId>& decisions,
                                 const std::vector<ValueId>& views, Bytes budget) {
   std::optional<Nanos> best;
@@ -152,13 +152,13 @@ std::optional<Nanos> Exhaustive(search::Trials& trials, const std::vector<ValueI
   return best;
 }
 
-// Up to 12 decisions: every subset goes through the passes and is simulated.
+// For up to 12 decisions, every subset runs through the passes and the simulator.
 TEST(MemorySearch, NoWayIsFasterThanTheBound) {
   price::CostModel model = Model();
   compile::Pipeline after = *compile::ParsePipeline("clean", compile::Passes());
   int tight = 0;
   for (uint32_t seed = 0; seed < 150; ++seed) {
-    // Most of them small: a decision more is twice the work.
+    // Most steps are small: every decision doubles the work.
     size_t values = seed % 30 == 29 ? 12 : 3 + seed % 7;
     Module module = Clean(SmallStep(seed, values, seed % 2 == 1));
     Weights weights(module.graphs[0]);
@@ -177,7 +177,7 @@ TEST(MemorySearch, NoWayIsFasterThanTheBound) {
       Result<search::MemoryChoice> choice =
           (*search::MemorySearch::Make(module, after, model, /*offloads=*/false))->Within(budget);
       tight += *best > *free;
-      // Levels and their mixes do not always reach the least peak of all.
+      // The search does not always reach the minimum peak.
       if (!choice.ok()) continue;
       EXPECT_LE(choice->peak, budget);
       EXPECT_LE(choice->bound, *best) << "seed " << seed << ", budget " << Format(budget);

@@ -1,4 +1,4 @@
-// The memory that parsing takes is bounded by a constant times the size of the text.
+// The memory of parsing is bounded by a constant times the size of the text.
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -11,7 +11,7 @@
 #include "heddle/core/ops/ops.h"
 
 namespace {
-// Bytes allocated and not yet freed, and the most there were. Counted by the operators below.
+// Bytes allocated and not freed, and their maximum. Counted by the operators below.
 std::atomic<size_t> live_bytes = 0;
 std::atomic<size_t> peak_bytes = 0;
 }  // namespace
@@ -34,7 +34,7 @@ void operator delete(void* block, const std::nothrow_t&) noexcept { operator del
 namespace heddle {
 namespace {
 
-// The most memory that parsing a text takes, in bytes, the text itself not counted.
+// Returns the peak memory of parsing a text, in bytes, without the text itself.
 size_t ParsingPeak(const std::string& text) {
   std::string copy = text;
   peak_bytes = live_bytes.load();
@@ -70,7 +70,7 @@ TEST(Memory, IsBoundedByTheInput) {
       "heddle 1 local\ngraph @g(" + repeat("%a: f32[t<=9], ", 20'000),
   };
   for (const std::string& text : hostile) {
-    // A constant for tables and messages, and a factor for what a byte can stand for.
+    // A constant for tables and messages, and a factor per byte of text.
     EXPECT_LT(ParsingPeak(text), (size_t{1} << 20) + 200 * text.size()) << text.substr(0, 120);
   }
 }

@@ -1,4 +1,5 @@
-// Narrow models, for tests in bf16: a CPU without instructions for it multiplies 500 times as slowly as in f32.
+// Narrow models, for tests in bf16: a CPU without bf16 instructions multiplies 500 times slower
+// than in f32.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 namespace heddle {
 
-// Few layers, heads, columns and experts; everything else is the family's.
+// Reduces layers, heads, columns and experts.
 inline void MakeNarrow(run::ModelConfig& config) {
   config.n_layers = std::min<int64_t>(config.n_layers, 2);
   config.dim = 64;

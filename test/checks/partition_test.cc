@@ -1,4 +1,5 @@
-// Training steps, random and imported, split and joined: whatever policy decided, the second split is the first, in text.
+// Splits and joins training steps, random and imported: for every policy, the second split equals
+// the first, as text.
 #include <algorithm>
 #include <set>
 
@@ -39,7 +40,7 @@ TEST(Partition, TwiceIsOnce) {
   }
 }
 
-// Nothing that is marked to be computed again is saved.
+// A value that is marked to be recomputed is not saved.
 TEST(Partition, SavesNothingThatIsComputedAgain) {
   int marked = 0;
   for (uint32_t seed = 0; seed < kSteps; ++seed) {
@@ -63,7 +64,8 @@ TEST(Partition, SavesNothingThatIsComputedAgain) {
   EXPECT_GT(marked, static_cast<int>(kSteps));
 }
 
-// A joint graph as PyTorch prints it: two layers whose weights are gathered, and gradients that are scattered.
+// A joint graph as PyTorch prints it: two layers whose weights are gathered, and gradients that are
+// scattered.
 constexpr char kPrinted[] = R"(class joint_helper(torch.nn.Module):
     def forward(self, primals_1: "f32[4, 16]", primals_2: "f32[2, 32]", primals_3: "f32[8, 16]", tangents_1: "f32[8, 16]"):
         all_gather_into_tensor: "f32[32, 16]" = torch.ops._c10d_functional.all_gather_into_tensor.default(primals_1, 8, '0')
@@ -120,7 +122,7 @@ TEST(Partition, TwiceIsOnceForImportedGraphs) {
           compile::RunPipeline(first, *compile::ParsePipeline(once, compile::Passes())).ok())
           << once;
       saved.insert(SavedBy(first.graphs[0]));
-      // Forward gathers each weight once, and again in backward only what it did not save.
+      // Forward gathers each weight once, and backward gathers those that were not saved.
       EXPECT_EQ(CountOf(first.graphs[0], op::comm_all_gather), 2U) << once;
       std::string text = Print(first);
       EXPECT_EQ(After(module, once + ", join, partition"), text) << once;

@@ -40,8 +40,8 @@ Module Read(const std::string& text) {
   return *module;
 }
 
-// The passes before and behind one that needs a global graph, on the way from a captured step to a local graph. The last way
-// is that of passes which take any graph.
+// The passes before and after a pass that needs a global graph, from a captured step to a local
+// graph. The last entry is for passes that accept any graph.
 struct Way {
   std::string_view pass;
   std::string_view before;
@@ -55,7 +55,7 @@ constexpr Way kWays[] = {
     {"", "propagate, insert-redistributions", "lower, localize"},
 };
 
-// Runs a pipeline, in which `propagate` gets the plan.
+// Runs a pipeline. Its `propagate` pass gets the plan.
 Result<Changed> RunPasses(Module& module, std::string text, const std::string& plan,
                           const compile::PassTable& passes) {
   size_t at = text.find("propagate");
@@ -72,7 +72,7 @@ Result<Changed> RunPasses(Module& module, std::string text, const std::string& p
   return changed;
 }
 
-// The pass as it is, and with each of its switches turned.
+// Returns the pass without options, and with each of its switches turned.
 std::vector<std::string> Variants(const compile::PassDef& pass) {
   std::vector<std::string> texts{std::string(pass.name)};
   for (const compile::OptionDef& option : pass.options) {
@@ -84,7 +84,7 @@ std::vector<std::string> Variants(const compile::PassDef& pass) {
   return texts;
 }
 
-// Passes that carry out or make decisions which the graphs do not have.
+// Passes that make or apply decisions which random graphs lack.
 struct Prepared {
   std::string_view pass;
   std::string_view text;
@@ -96,15 +96,15 @@ constexpr Prepared kPrepared[] = {
     {"rematerialize", "checkpoint{policy=min-cut}, rematerialize"},
 };
 
-// Passes that need one phase after the other. They run on training steps, in this pipeline.
+// Passes that need consecutive phases. They run on training steps, in this pipeline.
 constexpr Prepared kOnTrainings[] = {
     {"join", "partition, join"},
     {"partition", "partition, join"},
 };
 
 // Passes for patterns that random graphs do not have: a loss over scores, experts, chains of
-// collectives. They run on the inputs of their own goldens. Passes that add in another order run in
-// f64, so that a wrong sum differs from one that is only rounded differently.
+// collectives. They run on the inputs of their own goldens. Passes that change the order of
+// additions run in f64, so that a wrong sum differs from one that is only rounded differently.
 struct OnGoldens {
   std::string_view pass;
   bool in_double;
@@ -124,10 +124,10 @@ class PassCheck {
       : PassCheck(pass, passes, std::string(pass.name)) {}
 
   bool takes(View view) const { return pass_.any_view || pass_.needs == view; }
-  // How often it changed anything.
+  // Number of runs in which the pass changed the graph.
   int changes() const { return changes_; }
 
-  // The checks say what is wrong. Empty: nothing is.
+  // The checks return the fault; empty if there is none.
 
   std::string CheckLocal(const Module& before, uint32_t seed) {
     Module after = before;
@@ -145,7 +145,7 @@ class PassCheck {
     return "";
   }
 
-  // Executes a step whole and on ranks. A plan that propagate refuses is passed over.
+  // Executes a step whole and on ranks. Skips plans that propagate rejects.
   std::string CheckStep(const RandomStep& step, uint32_t seed, NumberKind numbers) {
     const Way* way = FindWay();
     if (way == nullptr) return "no random graph is made for it; see kWays";
@@ -161,7 +161,7 @@ class PassCheck {
     std::string why = CompareWhole(run, before, after);
     return why.empty() ? CompareOnRanks(run, *way, before, after) : why;
   }
-  // A global graph that is placed: as a whole, and on ranks.
+  // Runs a placed global graph as a whole, and on ranks.
   std::string CheckGlobal(const Module& before, uint32_t seed) {
     Module after = before;
     Result<Changed> changed = RunPasses(after, text_, "", passes_);
@@ -193,8 +193,9 @@ class PassCheck {
     bool whole_numbers;
   };
 
-  // Compares whole outputs. If the pass is the one that divides gradients, those of `before` are divided, too. An average
-  // depends on where gradients lie, so averaged ones are left out, and so is a step that reads its gradients.
+  // Compares whole outputs. If the pass divides gradients, divides those of `before`, too. An
+  // average depends on the placement of gradients, so averaged ones and steps that read gradients
+  // are skipped.
   std::string Compare(const Run& run, const Module& before, const Module& after,
                       Likeness likeness) const {
     auto was = RunWhole(before, run.seed, run.whole_numbers);
@@ -212,15 +213,16 @@ class PassCheck {
     return WhyDifferent(*is, *was, likeness);
   }
 
-  // Both run on a single device, if the pass leaves the graph global.
+  // Runs both on a single device, if the pass leaves the graph global.
   std::string CompareWhole(const Run& run, const Module& before, const Module& after) const {
     if (after.view != View::kGlobal) return "";
     std::string why = Compare(run, before, after, OwnLikeness());
     return why.empty() ? "" : "differs as a whole: " + why;
   }
 
-  // Takes the graph to its ranks. For a pass that takes any graph, this is done before and after it, and both run on ranks.
-  // For the others, the whole graph from before is held against ranks: equal if sums are exact, near if the pass may round.
+  // Lowers the graph to its ranks. For a pass that accepts any graph, this happens before and after
+  // the pass, and both run on ranks. For other passes, compares the whole graph before the pass
+  // with ranks: equal if sums are exact, near if the pass may round.
   std::string CompareOnRanks(const Run& run, const Way& way, Module before, Module after) const {
     Likeness likeness = run.whole_numbers ? Likeness::kValues : Likeness::kRounded;
     if (way.pass.empty()) {
@@ -243,7 +245,7 @@ class PassCheck {
   uint32_t steps_ = 0;
 };
 
-// The text of a smaller local graph on which the pass still fails.
+// Returns the text of a smaller local graph on which the pass still fails.
 std::string Reduced(const compile::PassDef& pass, const compile::PassTable& passes,
                     const std::string& text, const Module& module, uint32_t seed) {
   compile::ReduceModuleOptions options;
@@ -257,7 +259,7 @@ std::string Reduced(const compile::PassDef& pass, const compile::PassTable& pass
 
 class PassesOnRanks : public testing::TestWithParam<const compile::PassDef*> {
  protected:
-  // The reducer forks, which threads would not survive.
+  // The reducer forks, which threads do not survive.
   PassesOnRanks() { at::set_num_threads(1); }
 };
 
@@ -269,7 +271,7 @@ void CheckPass(const compile::PassDef& pass, const std::string& text) {
     ASSERT_EQ(why, "") << text << ", local graph " << seed << "\n"
                        << Reduced(pass, compile::Passes(), text, module, seed);
   }
-  // Refused plans do not count.
+  // Rejected plans do not count.
   const uint32_t steps = check.takes(View::kGlobal) ? kSteps : 0;
   for (uint32_t seed = 0; check.steps() < steps; ++seed) {
     ASSERT_LT(seed, 10 * kSteps) << "propagate refuses the random plans";
@@ -299,7 +301,7 @@ struct GoldenInput {
   std::string pass;
 };
 
-// The inputs of all goldens whose command runs this pass.
+// Returns the inputs of all goldens whose command runs this pass.
 std::vector<GoldenInput> GoldenInputs(const compile::PassDef& pass) {
   std::vector<GoldenInput> inputs;
   const std::regex runs(fmt::format("--(?:pipeline|pass)=\"?({}(?:\\{{[^}}]*\\}})?)", pass.name));
@@ -329,7 +331,7 @@ void CheckOnGoldens(const compile::PassDef& pass, bool in_double) {
     SCOPED_TRACE(input.name);
     PassCheck check(pass, compile::Passes(), input.pass);
     Module module = Read(in_double ? InDouble(input.graph) : input.graph);
-    // Some goldens have counts of tokens that no run gives.
+    // Some goldens contain counts of tokens that do not fit their rows.
     if (module.view == View::kLocal && !RunOnRanks(module, 0).ok()) continue;
     for (uint32_t seed = 0; seed < kGoldenSeeds; ++seed) {
       ASSERT_EQ(module.view == View::kLocal ? check.CheckLocal(module, seed)
@@ -367,7 +369,7 @@ INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(compile::Passes()
                            return name;
                          });
 
-// --- Passes that these checks must catch
+// --- Wrong passes, which these checks must catch
 
 // Computes a + (b + c) instead of (a + b) + c.
 Result<Changed> Regroup(Graph& graph, compile::PassContext&) {

@@ -1,4 +1,4 @@
-// Random graphs: text round trips, passes keep their promises, and nothing depends on chance.
+// Random graphs: texts read back, passes keep their promises, and everything is deterministic.
 #include <gtest/gtest.h>
 
 #include "heddle/compile/manager/manager.h"
@@ -45,7 +45,8 @@ void ExpectToReadAsPrinted(const Module& module) {
   EXPECT_TRUE(Diff(module, again).empty());
 }
 
-// A random step as captured and after each pass that leads to its local graph. Empty if the plan is refused.
+// Returns a random step as captured, and after each pass up to its local graph. Empty if the plan
+// is rejected.
 std::vector<Module> Stages(const RandomStep& step) {
   std::vector<Module> stages{Read(step.graph)};
   for (const std::string& pass :
@@ -79,12 +80,12 @@ TEST(RandomGraphs, EveryPassPassesTheManager) {
   for (uint32_t seed = 0; seed < 500; ++seed) {
     Module module = Read(RandomLocalGraph(seed));
     for (const compile::PassDef* pass : compile::Passes().passes) {
-      // They split and join graphs whose phases stand one after the other; memory tests have such.
+      // These passes need consecutive phases; other tests cover them.
       bool split = pass->name == "partition" || pass->name == "join";
       if (!split && (pass->any_view || pass->needs == module.view)) RunText(module, pass->name);
     }
     std::string once = RunText(module, "clean");
-    // A fixed point, and the same through text.
+    // Checks that the result is a fixed point, and the same through text.
     EXPECT_EQ(RunText(Read(once), "clean"), once);
     EXPECT_EQ(RunText(Read(Print(module)), "clean"), once);
   }

@@ -24,7 +24,7 @@ class LocalWriter {
   }
 
  private:
-  // Any value of a kind fits wherever that kind is asked for.
+  // Values of the same kind are interchangeable.
   enum Kind {
     // f32[8,8], bf16[8,8], f32[4,8], f32[], and f32[8,8] in host memory.
     kSquare,
@@ -46,7 +46,7 @@ class LocalWriter {
   // --- Lines
 
   std::string Any(Kind kind) { return "%" + dice_.Of(values_[kind]); }
-  // One dice after the other: the arguments of a call have no order.
+  // One after the other: C++ does not specify the order of arguments.
   std::string Two(Kind kind) {
     std::string first = Any(kind);
     return first + ", " + Any(kind);
@@ -62,7 +62,7 @@ class LocalWriter {
     body_ += fmt::format("  %{} = {}{}\n", name, call, Tail());
     values_[kind].push_back(name);
   }
-  // The same for a call without effects, which may be repeated later.
+  // Adds a call without effects, which may be repeated later.
   void Say(Kind kind, const std::string& call) {
     said_.push_back({kind, call});
     Add(kind, call);
@@ -116,7 +116,8 @@ class LocalWriter {
     }
   }
 
-  // One update of all parameters. It takes over the storage of parameters, states and gradients.
+  // Adds one update of all parameters. It takes over the storage of parameters, states and
+  // gradients.
   void AddUpdates() {
     body_ += " opt:\n";
     std::string lists[5];
@@ -181,7 +182,7 @@ class LocalWriter {
     }
   }
 
-  // Makes a cube of a square, turns it twice, and makes a square of it again.
+  // Reshapes a square to a cube, transposes it twice, and reshapes it back.
   void AddCube(const std::string& x) {
     static const std::vector<std::string> kTurns = {"1,2,0", "2,0,1", "0,2,1", "1,0,2"};
     std::string cube = fmt::format("%{}", Fresh());
@@ -198,7 +199,7 @@ class LocalWriter {
     std::string x = Any(kSquare);
     switch (dice_.Pick(12)) {
       case 0: {
-        // Numbers stay small.
+        // Keeps numbers small.
         std::string name = Fresh();
         body_ += fmt::format("  %{} = aten.mm({}, {})\n", name, x, Any(kSquare));
         return Say(kSquare, fmt::format("aten.tanh(%{})", name));
@@ -258,7 +259,7 @@ class LocalWriter {
     }
   }
 
-  // What FSDP does to a parameter before it is read. There are few ways, so some of them occur twice.
+  // Adds FSDP's ops on a parameter before its use. There are few variants, so some occur twice.
   void AddUnshard() {
     std::string stored = fmt::format("%w{}", dice_.Pick(params_));
     Kind kind = kSquare;
@@ -273,7 +274,7 @@ class LocalWriter {
           {kind});
   }
 
-  // Of two units, or none.
+  // One of two units, or none.
   std::string Unit() const {
     return next_ % 5 == 0 ? "" : fmt::format(", unit=\"u{}\"", next_ % 2);
   }

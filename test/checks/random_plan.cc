@@ -17,7 +17,7 @@ Placement AnyPlacement(Dice& dice, const Mesh& mesh, size_t rank) {
   return placement;
 }
 
-// The same without most of its axes.
+// Returns the placement without most of its axes.
 Placement Gathered(Dice& dice, Placement placement) {
   for (Axes& axes : placement.splits) {
     Axes kept;
@@ -42,7 +42,7 @@ compile::Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
   plan.mesh = Mesh(dice.Of(kMeshes));
   for (const char* name : {"x0", "x1", "ids"}) {
     size_t rank = name[0] == 'x' ? 2 : 1;
-    // Data parallelism splits rows, as a rule.
+    // Usually, data parallelism splits rows.
     Placement rows{{Axes(0)}, {}};
     rows.splits.resize(rank);
     bool any = dice.OneIn(4);
@@ -57,14 +57,14 @@ compile::Plan RandomPlan(Dice& dice, size_t params, bool has_layers) {
                            .compute_rank = 2});
   }
   if (has_layers && dice.OneIn(3)) {
-    compile::PlanLayer layer{.pattern = "layers.0"};
+    compile::PlanModule layer{.pattern = "layers.0"};
     if (dice.OneIn(2)) layer.in = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
     layer.out = compile::BoundaryPlacement{AnyPlacement(dice, plan.mesh, 2), 2};
-    layer.write_out = dice.OneIn(2);
-    plan.layers.push_back(layer);
+    layer.decomposes_log_softmax = dice.OneIn(2);
+    plan.modules.push_back(layer);
   }
   plan.wide_tensor_grads = dice.OneIn(2);
-  // An average of three ranks is not exact.
+  // An average over three ranks is not exact.
   if (dice.OneIn(4)) plan.average = plan.mesh[0].size != 3;
   if (!plan.average && dice.OneIn(4)) plan.grad_divisor = 4.0;
   return plan;

@@ -53,7 +53,7 @@ class StepWriter {
  private:
   struct Value {
     std::string name;
-    // No element is larger.
+    // Upper bound of the elements.
     double most = 2;
   };
   struct Param {
@@ -71,7 +71,7 @@ class StepWriter {
     body_ += fmt::format("  %{} = {}{}\n", name, call, scope);
     return name;
   }
-  // Numbers that may have grown large are made small again, so that whole ones stay exact.
+  // Scales numbers down if they may be large, so that whole numbers stay exact.
   void Add(MatrixShape shape, const std::string& call, double most) {
     std::string name = Line(call);
     if (whole_ && most > 1000) {
@@ -115,7 +115,8 @@ class StepWriter {
     for (size_t i = 0; i < count; ++i) ReadParam(i);
   }
 
-  // The type that the step computes in. Whole numbers are exact in a narrower one than some parameters have.
+  // The type in which the step computes. Whole numbers are exact in a narrower type than some
+  // parameters have.
   const char* type() const { return whole_ ? "f32" : "f64"; }
   std::string Cast(const std::string& name, std::string_view from, std::string_view to) {
     return from == to ? name : Line(fmt::format("aten._to_copy(%{}, dtype={})", name, to));
@@ -131,7 +132,8 @@ class StepWriter {
     AddOutput("loss %loss");
   }
 
-  // An update takes over the storage of its parameter, so nothing that may be a view of one is returned beside it.
+  // An update takes over the storage of its parameter, so the graph returns no value that may be a
+  // view of one.
   void AddMetrics() {
     for (int i = 0; i < 2; ++i) {
       std::string name = dice_.OneIn(2) ? Any(AnyShape()).name : dice_.Of(params_).grad;
@@ -140,7 +142,7 @@ class StepWriter {
     }
   }
 
-  // For each parameter a sum over the rows of the batch, as backward makes it.
+  // Adds, for each parameter, a sum over the rows of the batch, as backward does.
   void MakeGradients() {
     for (size_t i = 0; i < params_.size(); ++i) {
       std::string left = WithColumns(params_[i].shape.rows);
@@ -152,7 +154,7 @@ class StepWriter {
     }
   }
 
-  // A value with the rows of the batch and so many columns.
+  // Returns a value with the rows of the batch and this number of columns.
   std::string WithColumns(int64_t columns) {
     MatrixShape wanted{rows_, columns};
     if (values_.contains(wanted)) return Any(wanted).name;
@@ -179,7 +181,7 @@ class StepWriter {
                            Line(fmt::format("aten.linalg_vector_norm(%{})", param.grad)));
     std::string norm = Line(
         fmt::format("aten.linalg_vector_norm(%{})", Line(fmt::format("aten.stack([{}])", norms))));
-    // Gradients may all be zero.
+    // Avoids a division by zero: gradients may all be zero.
     norm = Line(fmt::format("aten.add.Scalar(%{}, other=1.0)", norm));
     for (size_t i = 0; i < params_.size(); ++i) {
       std::string type = fmt::format("f64[{},{}]", params_[i].shape.rows, params_[i].shape.columns);
@@ -231,7 +233,7 @@ class StepWriter {
     MatrixShape shape = AnyShape();
     Value a = Any(shape);
     Value b = Any(shape);
-    // A choice between real numbers depends on how they round.
+    // A comparison of real numbers would depend on their rounding.
     switch (dice_.Pick(whole_ ? 5 : 4)) {
       case 0:
         return Add(shape, fmt::format("aten.add.Tensor(%{}, %{})", a.name, b.name),
@@ -291,7 +293,7 @@ class StepWriter {
                    a.most);
       }
       case 2: {
-        // Into heads and back, as attention does.
+        // Splits into heads and back, as attention does.
         std::string heads =
             Line(fmt::format("aten.reshape(%{}, shape=[{},2,{}])", a.name, rows, columns / 2));
         heads = Line(fmt::format("aten.transpose.int(%{}, dim0=0, dim1=1)", heads));
@@ -324,7 +326,7 @@ class StepWriter {
     Add(shape, fmt::format("aten.sub.Tensor(%{}, %{})", a.name, most), 2 * a.most);
   }
 
-  // Indexes are 0 to 2, and every table has more rows.
+  // Indices are 0 to 2, and every table has more rows.
   void AddLookup() {
     size_t i = dice_.Pick(params_.size());
     std::string table = Cast(fmt::format("w{}", i), params_[i].type, type());
@@ -344,7 +346,7 @@ class StepWriter {
   Dice dice_;
   bool whole_;
   bool has_optimizer_;
-  // How many rows the batch has.
+  // Number of rows of the batch.
   int64_t rows_ = 8;
   size_t next_ = 0;
   std::string inputs_;

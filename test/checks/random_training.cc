@@ -28,7 +28,7 @@ class TrainingWriter {
  private:
   struct Param {
     size_t unit;
-    // The type that it is read in, the weight as forward made it, and a layout of it.
+    // The compute type, the weight as forward computes it, and a transposed or reshaped copy of it.
     std::string type;
     std::string weight;
     std::string layout;
@@ -56,7 +56,7 @@ class TrainingWriter {
     }
   }
 
-  // Two lines with a wait that may come later.
+  // Adds two lines with a wait that may come later.
   std::string Collective(const std::string& call, size_t unit) {
     std::string name = Fresh("c");
     Line(name + "!", call, In(unit));
@@ -85,7 +85,7 @@ class TrainingWriter {
                         In(param.unit));
   }
 
-  // x and w may be of different types.
+  // x and w may have different types.
   std::string Product(const std::string& x, const std::string& w, const std::string& type,
                       size_t unit) {
     std::string left = x;
@@ -107,7 +107,7 @@ class TrainingWriter {
       if (dice_.OneIn(5))
         x = Collective(fmt::format("comm.all_reduce(%{}, over=[dp], op=avg, why=tensor)", x), unit);
     }
-    // A parameter of an earlier unit, as tied weights are.
+    // A parameter of an earlier unit, like tied weights.
     if (unit > 0 && dice_.OneIn(3)) {
       const Param& shared = params_[0];
       x = Product(x, shared.weight, shared.type, unit);
@@ -126,7 +126,7 @@ class TrainingWriter {
       std::string activation = dice_.Of(activations_);
       std::string t = Line(Fresh("t"), fmt::format("aten.t(%{})", activation), "");
       std::string grad = Line(Fresh("g"), fmt::format("aten.mm(%{}, %{})", t, d), In(unit));
-      // Not every weight is read in backward.
+      // Backward does not read every weight.
       if (!dice_.OneIn(5))
         d = Product(d, dice_.OneIn(2) ? params_[i].weight : params_[i].layout, params_[i].type,
                     unit);
@@ -135,7 +135,7 @@ class TrainingWriter {
     return d;
   }
 
-  // Some gradients are looked at in backward, and one may depend on another's sum.
+  // Backward reads some gradients, and one may depend on another's sum.
   std::string Reduce(size_t i, const std::string& grad, std::string d) {
     size_t unit = params_[i].unit;
     std::string sum = Collective(

@@ -6,9 +6,11 @@
 
 namespace heddle {
 
-// A local graph on a mesh [rep=2,dp=2]. Units have one to three parameters, some read by other units, too. Forward casts and gathers
-// each, lays some out anew, and computes; backward goes the other way, reads what forward gathered, and reduces gradients over
-// both axes. There are side branches, other collectives in between, gradients that backward computes with, and random ops.
+// Returns a local graph on a mesh [rep=2,dp=2]. Units have one to three parameters, and some are
+// read by other units, too. Forward casts and gathers each, transposes or reshapes some, and
+// computes. Backward runs in reverse, reads the gathered weights, and reduces gradients over both
+// axes. There are side branches, other collectives in between, gradients that backward computes
+// with, and random ops.
 std::string RandomTraining(uint32_t seed);
 
 }  // namespace heddle

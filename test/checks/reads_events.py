@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""TensorBoard itself reads our event files: reads_events.py WRITE_EVENTS. Ends with 77 where there is no TensorBoard."""
+"""Checks that TensorBoard reads our event files: reads_events.py WRITE_EVENTS. Exits with 77
+without TensorBoard."""
 import pathlib
 import subprocess
 import sys
@@ -11,7 +12,7 @@ except ImportError:
     print("skipped: this Python has no tensorboard (requirements.txt pins it)")
     sys.exit(77)
 
-# More than 127 and 255, so that lengths and numbers take several bytes.
+# More than 255, so that lengths and numbers take several bytes.
 STEPS = 300
 
 
@@ -31,7 +32,7 @@ def main():
         assert scalars["validation_metrics/loss"] == [(100, 2.5), (200, 2.5), (300, 2.5)], scalars["validation_metrics/loss"]
         assert scalars["mfu(%)"][0] == (1, 25.0), scalars["mfu(%)"][0]
         assert scalars["tokens_per_expert/layers.1/1"][-1] == (300, 300.0)
-        # A flipped bit is seen by the checksum: TensorBoard reads up to there.
+        # The checksum detects a flipped bit: TensorBoard reads the events before it.
         path, = pathlib.Path(folder).iterdir()
         damaged = bytearray(path.read_bytes())
         damaged[len(damaged) // 2] ^= 1

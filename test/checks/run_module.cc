@@ -9,22 +9,21 @@
 #include <ATen/ops/sub.h>
 
 #include "heddle/run/aten/dtype.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/runtime/test/run_on_whole.h"
-#include "heddle/run/runtime/whole.h"
-#include "heddle/run/runtime/world.h"
 #include "test/golden/unplaced.h"
 
 namespace heddle {
 namespace {
 
-// Only the CPU draws here. To seed a GPU fails in a forked process.
+// Seeds only the CPU's generator: seeding a GPU fails in a forked process.
 void SeedCpu(uint32_t seed) {
   at::Generator cpu = at::detail::getDefaultCPUGenerator();
   cpu.set_current_seed(seed);
 }
 
-// A fresh tensor for each run, because an update may write into its operands.
+// Makes a new tensor for each run, because an update may write to its operands.
 at::Tensor MakeInput(const Graph& graph, const Input& input, TypeId type, bool whole_numbers) {
   std::span<const Dim> dims = graph.types().dims(type);
   at::IntArrayRef sizes(dims.data(), dims.size());
@@ -53,16 +52,17 @@ bool IsNear(const at::Tensor& a, const at::Tensor& b) {
 
 Result<std::vector<std::vector<at::Tensor>>> RunOnRanks(const Module& local, uint32_t seed) {
   const Graph& graph = local.graphs[0];
-  HEDDLE_TRY(run::World world, run::World::Compile(local, graph));
+  HEDDLE_TRY(run::RankProgram program, run::RankProgram::Compile(local, graph));
   SeedCpu(seed);
-  std::vector<std::vector<at::Tensor>> inputs(world.ranks().size());
-  // Input by input, so that a graph that loses its last inputs keeps the numbers of the others.
+  std::vector<std::vector<at::Tensor>> inputs(program.ranks().size());
+  // Draws input by input, so that a graph that loses its last inputs keeps the numbers of the
+  // others.
   for (const Input& input : graph.inputs()) {
     for (std::vector<at::Tensor>& of_rank : inputs)
       of_rank.push_back(MakeInput(graph, input, graph.type(input.value), false));
   }
   SeedCpu(seed + 1);
-  return world.Run(inputs);
+  return program.Run(inputs);
 }
 
 Result<std::vector<at::Tensor>> RunWhole(const Module& module, uint32_t seed, bool whole_numbers) {

@@ -1,4 +1,4 @@
-// Runs modules on numbers that follow from a seed, and compares what they compute.
+// Runs modules on numbers that depend on a seed, and compares the results.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace heddle {
 
-// How equal the outputs of two runs must be.
+// How closely the outputs of two runs must agree.
 enum class Likeness {
   // Every bit.
   kBits,
@@ -22,14 +22,16 @@ enum class Likeness {
   kRounded,
 };
 
-// Runs a local graph on all its ranks, each with inputs of its own. Random ops draw from the seed. Answers by rank and output.
+// Runs a local graph on all its ranks, each with its own inputs. Random ops use the seed. Returns
+// outputs by rank.
 Result<std::vector<std::vector<at::Tensor>>> RunOnRanks(const Module& local, uint32_t seed);
 
-// Runs a local graph on its ranks, with parts of whole inputs, and puts its outputs together; a global graph on a single device,
-// without its placements. Inputs are whole numbers from -2 to 2, or real ones.
+// Runs a local graph on its ranks with shards of whole inputs, and assembles its outputs. Runs a
+// global graph on a single device, without its placements. Inputs are whole numbers from -2 to 2,
+// or real ones.
 Result<std::vector<at::Tensor>> RunWhole(const Module& module, uint32_t seed, bool whole_numbers);
 
-// Why two lists of outputs differ. Empty if they do not.
+// Returns the difference of two lists of outputs; empty if they agree.
 std::string WhyDifferent(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b,
                          Likeness likeness);
 

@@ -1,4 +1,4 @@
-// Problems with shared moves, compared with all their assignments.
+// Compares the solver with all assignments of problems with shared moves.
 #include "heddle/search/solve/solve.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 class RandomProblem {
  public:
-  // About so many times as much of everything.
+  // `times` scales the size of the problem.
   explicit RandomProblem(uint32_t seed, uint32_t times = 1) : times_(times), random_(seed) {
     for (uint32_t v = 0; v < 4 * times + Below(3); ++v) AddVariable();
     for (uint32_t e = 0; e < 3 * times; ++e) AddEdge();
@@ -32,7 +32,7 @@ class RandomProblem {
   uint32_t SizeOf(uint32_t v) const {
     return static_cast<uint32_t>(out_.variables[search::VariableId(v)].cost.size());
   }
-  // Equal ones, free ones and some that are forbidden.
+  // Equal costs, zero costs and forbidden choices.
   double Price() { return Below(12) == 0 ? search::kForbidden : Below(6) * 10; }
 
   void AddVariable() {
@@ -116,10 +116,10 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
     });
     search::PairwiseAnswer answer = search::Solve(problem);
     ASSERT_EQ(answer.objective, best);
-    // By messages as long as they help, and without any.
+    // With messages as long as they help, and without.
     ASSERT_EQ(search::Solve(problem, {.few_entries = 0}).objective, best);
     ASSERT_EQ(search::Solve(problem, {.few_entries = SIZE_MAX}).objective, best);
-    // A search that stops immediately has valid bounds, too, but for rounding.
+    // A search that stops immediately has valid bounds, too, up to rounding.
     search::PairwiseAnswer little =
         search::Solve(problem, {.limit = search::Limit({.work = 1}), .few_entries = 0});
     ASSERT_LE(little.bound, best + 1e-9 * std::abs(best));
@@ -134,7 +134,7 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
   EXPECT_GT(stopped, 10);
 }
 
-// Where answers are not found at once, what goes on the way must not be missed.
+// Larger problems: the search must not miss answers on the way.
 TEST(SharedMoves, AreSolvedAsPairsAre) {
   constexpr size_t kMost = size_t{1} << 23;
   int possible = 0;
@@ -154,7 +154,7 @@ TEST(SharedMoves, AreSolvedAsPairsAre) {
   EXPECT_GT(possible, 50);
 }
 
-// What one problem has taught helps with another demand, and changes no answer.
+// Reusing what one problem has learned does not change the answer to another demand.
 TEST(SharedMoves, AreSolvedWithWhatWasLearnt) {
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);
@@ -174,7 +174,7 @@ TEST(SharedMoves, AreSolvedWithWhatWasLearnt) {
   }
 }
 
-// The choices near the best answer include it, so solving among them finds its cost again.
+// The choices near the best answer include it, so solving among them gives the same cost.
 TEST(SharedMoves, AreSolvedAmongTheNear) {
   int fewer = 0;
   for (uint32_t seed = 1; seed <= 300; ++seed) {
@@ -230,7 +230,8 @@ TEST(SharedMoves, AreChecked) {
   EXPECT_EQ(search::FindErrors(problem).size(), 3U);
 }
 
-// Every run, with every price: no choice costs less than sweeps say, and the bound never falls.
+// In every run, at every price: no choice costs less than the sweeps state, and the bound never
+// falls.
 TEST(MoveSweeps, SayNoMoreThanAssignmentsCost) {
   for (uint32_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
@@ -266,8 +267,8 @@ TEST(MoveSweeps, SayNoMoreThanAssignmentsCost) {
   }
 }
 
-// One move alone, of which every reader wants one placement, is bounded as well as can be, however
-// many readers share it.
+// The bound is exact for a single move if every reader wants one placement, for any number of
+// readers.
 TEST(MoveSweeps, AreExactForOneMove) {
   for (uint32_t seed = 1; seed <= 500; ++seed) {
     SCOPED_TRACE(seed);
@@ -291,7 +292,7 @@ TEST(MoveSweeps, AreExactForOneMove) {
     ASSERT_EQ(bound == search::kForbidden, best == search::kForbidden);
     if (best == search::kForbidden) continue;
     ASSERT_NEAR(bound, best, 1e-6);
-    // The assignment that the next run suggests is the answer.
+    // The assignment that the next run suggests is optimal.
     sweeps.Run();
     ASSERT_EQ(search::Cost(problem, sweeps.rounded().x), best);
   }

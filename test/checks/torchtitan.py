@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Job files and flags of TorchTitan: accepted, answered or noted.
+"""Tests job files and flags of TorchTitan: they are accepted, rejected with a hint, or noted.
 
-torchtitan.py HEDDLE
-"""
+torchtitan.py HEDDLE"""
 import pathlib
 import subprocess
 import sys
@@ -24,7 +23,7 @@ def heddle(*args):
 
 
 def job(text, *args):
-    """The job that `heddle train` makes of a file, as a dictionary, and its notes."""
+    """Returns the job that `heddle train` reads from a file, as a dictionary, and its notes."""
     with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
         file.write(text)
         file.flush()
@@ -54,7 +53,7 @@ class TorchTitan(unittest.TestCase):
         self.assertEqual(made["training"]["global_batch_size"], 0)
         self.assertEqual(made["runtime"]["timeout"], 100)
         self.assertIn("note: job.toml: `job.description` has no effect: Heddle uses no description\n", notes)
-        # A note is about a key of the file, and its reason is given once.
+        # A note names a key of the file, and its reason appears once.
         reasons = [line.partition(" no effect: ")[2] for line in notes.splitlines()]
         self.assertEqual(len(reasons), len(set(reasons)))
 

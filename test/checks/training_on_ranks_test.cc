@@ -1,5 +1,5 @@
-// Passes that schedule FSDP on random training steps: each step runs on ranks before and after, and computes the same bits. A step
-// that does not is made smaller and printed.
+// Runs passes that schedule FSDP on random training steps. Each step runs on ranks before and after
+// the passes, and must compute the same bits. A step that does not is reduced and printed.
 //
 //   training_on_ranks_test [--steps=250] [--seed=0]
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@
 namespace heddle {
 namespace {
 
-// Given on the command line.
+// The command-line arguments.
 struct Range {
   uint32_t steps = 250;
   uint32_t seed = 0;
@@ -56,13 +56,13 @@ class Check {
   Check(const compile::Pipeline& pipeline, uint32_t seed, const compile::ManagerOptions& options)
       : pipeline_(pipeline), seed_(seed), options_(options) {}
 
-  // What is wrong with the step after the pipeline; empty if nothing is.
+  // Returns the fault of the step after the pipeline; empty if there is none.
   std::string Run(const Module& before) {
     auto expected = RunOnRanks(before, seed_);
     if (!expected.ok()) return "does not run: " + Format(expected.diagnostics());
     return Run(before, *expected);
   }
-  // The same where it is known what the step computes.
+  // The same with known results of the step.
   std::string Run(const Module& before, const std::vector<std::vector<at::Tensor>>& expected) {
     Module after = before;
     Result<compile::RunReport> report = compile::RunPipeline(after, pipeline_, options_);
@@ -70,7 +70,7 @@ class Check {
     for (const compile::PassRecord& record : report->passes)
       changed_ += record.changed == Changed::kYes;
     auto outputs = RunOnRanks(after, seed_);
-    if (!outputs.ok()) return "does not run any more: " + Format(outputs.diagnostics());
+    if (!outputs.ok()) return "no longer runs: " + Format(outputs.diagnostics());
     for (size_t rank = 0; rank < outputs->size(); ++rank) {
       std::string why = WhyDifferent((*outputs)[rank], expected[rank], Likeness::kBits);
       if (!why.empty()) return fmt::format("differs on rank {}: {}", rank, why);
@@ -86,7 +86,7 @@ class Check {
   int changed_ = 0;
 };
 
-// A smaller step that goes wrong in the same way.
+// Returns a smaller step that fails in the same way.
 std::string Reduced(const Module& module, const std::string& why, Check check) {
   compile::ReduceModuleOptions options;
   options.error = why.substr(0, why.find(' ', why.find(' ') + 1));
@@ -96,7 +96,7 @@ std::string Reduced(const Module& module, const std::string& why, Check check) {
 }
 
 TEST(TrainingOnRanks, ComputesTheSameBits) {
-  // The reducer forks, which threads would not survive.
+  // The reducer forks, which threads do not survive.
   at::set_num_threads(1);
   TempDir scratch;
   compile::ManagerOptions options;
@@ -121,7 +121,7 @@ TEST(TrainingOnRanks, ComputesTheSameBits) {
     EXPECT_GT(changed[p], static_cast<int>(range.steps / 2)) << kPipelines[p];
 }
 
-// A pass that takes another function for one.
+// A wrong pass that replaces one function by another.
 Result<Changed> TakeAnother(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   for (NodeId node : graph.nodes()) {
@@ -145,7 +145,7 @@ TEST(TrainingOnRanks, AFailureIsMadeSmall) {
   EXPECT_LE(reduced.graphs[0].node_count(), 3u) << Print(reduced);
 }
 
-// `--steps=20000` if that is the argument's name.
+// Parses an argument such as `--steps=20000`.
 void Read(std::string_view argument, std::string_view name, uint32_t& out) {
   if (!argument.starts_with(name)) return;
   argument.remove_prefix(name.size());

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""25 steps of training against eager, to the bit: bits.py HEDDLE [--all] [--product] [--only TEXT] [--steps N] [--jobs N]
+"""Compares training with eager, bit by bit: bits.py HEDDLE [--all] [--product] [--only TEXT]
+[--steps N] [--jobs N]
 
-Debug models on eight ranks and more, with `heddle verify`. A job is equal (exit code 0) or must differ (2), where the order of additions
-says so. Without flags a few jobs with few layers; with --all every model, mesh, policy and precision, with reducers and depths of
-prefetch in turns, and many ranks; with --product every reducer and depth of each.
-"""
+Trains debug models on eight or more ranks for 25 steps with `heddle verify`. The bits of a job
+must be equal (exit code 0), or must differ (2) because of another order of additions. The
+default is a few jobs with few layers. --all runs every model, mesh, policy and precision, with
+alternating reducers and prefetch depths, and many ranks. --product runs every reducer and depth
+of each."""
 import argparse
 import itertools
 import subprocess
@@ -28,7 +30,7 @@ class Job:
     flags: list = field(default_factory=list)
     differs: bool = False
     seq_len: int = 16
-    # Unless the command line says otherwise.
+    # The default; the command line overrides it.
     steps: int = 25
 
 
@@ -58,7 +60,8 @@ def without_buckets():
 
 
 def payload_order(worlds):
-    """With bf16 gradients summed in f32 sums are nearly always exact, and order hardly shows: both types are the same here."""
+    """Jobs on many ranks. Both types sum in the same precision here: bf16 gradients summed in
+    f32 are nearly always exact, so their order would hardly show."""
     for ranks, precision in itertools.product(worlds, ("f32", "bf16")):
         flags = [f"--precision={precision}", f"--training.mixed_precision_reduce={precision}", "--runtime.reducer=ring:4", *degrees({"shard": ranks})]
         yield Job(f"llama3 on {ranks} ranks, {precision}, parameters in order", flags, seq_len=8)
@@ -66,11 +69,12 @@ def payload_order(worlds):
 
 
 def few():
-    """A part of everything, with one narrow layer: a CPU without instructions for bf16 multiplies 500 times as slowly as in f32."""
+    """A few jobs of every kind, with one narrow layer: a CPU without bf16 instructions
+    multiplies 500 times slower than in f32."""
     small = ["--model.n_layers=1", *(f"--model.{name}={size}" for name, size in NARROW.items())]
     eager = [job for job in against_eager(product=False) if "deepseek" not in job.name][::9]
     order = [job for job in payload_order([64]) if "bf16" in job.name]
-    # A mixture in which nobody shares experts: they are in the payload of their layer.
+    # A mixture without shared experts: they are in the payload of their layer.
     mixture = next(job for job in against_eager(product=False) if job.name.startswith("deepseek_v3 fsdp=4 x tp=2 always f32 gloo"))
     eager_mixture = Job(mixture.name, [*mixture.flags, "--model.n_layers=2"], steps=2)
     return ([Job(job.name, job.flags + small) for job in eager] + [eager_mixture] +

@@ -1,4 +1,5 @@
-// FSDP's schedule trains to the bits of eager FSDP2 under every order of additions; without buckets it does so in rank order only.
+// FSDP's schedule trains to the bits of eager FSDP2 with every order of additions; without buckets,
+// only in rank order.
 #include <gtest/gtest.h>
 
 #include "test/fsdp/job.h"
@@ -71,7 +72,7 @@ TEST(Fsdp, AnyDepthHasTheSameBits) {
   }
 }
 
-// One reduction for each parameter: every tensor begins a payload.
+// With one reduction per parameter, every tensor begins a payload.
 TEST(None, EqualsEagerInRankOrderOnly) {
   FsdpJob job({"llama3", "debugmodel", DType::kF32, 1, 8, 1, true});
   Module graph = job.Compiled("none");
@@ -94,7 +95,7 @@ TEST(PayloadOrder, ShowsOnManyRanks) {
   EXPECT_NE(Describe(job.AgainstEager(job.Compiled(Fsdp("default", "graph")), ring, 2)), "equal");
 }
 
-// There is no eager tensor parallelism for these; in rank order a bucket changes no bit.
+// There is no eager tensor parallelism for these models. In rank order a bucket changes no bit.
 TEST(Fsdp, EqualsNoneOnTensorParallelRanksOfOtherModels) {
   for (const JobOptions& options :
        {JobOptions{"qwen3", "debugmodel", DType::kF32, 1, 4, 2},

@@ -1,4 +1,4 @@
-// What FSDP's schedule is known to cost: launches by unit and phase, and memory to the byte.
+// Known costs of FSDP's schedule: launches by unit and phase, and memory to the byte.
 #include <gtest/gtest.h>
 
 #include "heddle/compile/compile.h"
@@ -30,7 +30,7 @@ std::string Pipeline(std::string_view policy) {
       policy);
 }
 
-// The units of launches of one kind in one phase, in order.
+// Returns the units of launches of one kind in one phase, in order.
 std::vector<std::string> UnitsOf(const Graph& graph, OpId op, Why why, Phase phase) {
   std::vector<std::string> units;
   for (NodeId id : graph.nodes()) {
@@ -52,7 +52,7 @@ TEST(Launches, OfLlama3) {
   for (std::string_view policy : {"always", "default", "never"}) {
     Module module = Step("llama3", "debugmodel", 4, Pipeline(policy));
     const Graph& graph = module.graphs[0];
-    // The embedding is not read in backward; what is kept is not gathered again.
+    // Backward does not read the embedding, and kept weights are not gathered again.
     std::vector<std::string> backward(reversed.begin(), reversed.end() - 1);
     if (policy == "default") backward.erase(backward.begin());
     if (policy == "never") backward.clear();
@@ -69,7 +69,7 @@ TEST(Launches, OfDeepSeek) {
   EXPECT_EQ(Gathers(module.graphs[0], Phase::kBackward).size(), 7);
 }
 
-// One unit holds the tied weight, the first and the last thing that forward reads.
+// One unit contains the tied weight, which forward reads first and last.
 TEST(Launches, OfQwen3WithItsTiedWeight) {
   Module module = Step("qwen3", "debugmodel", 4, Pipeline("always"));
   std::vector<std::string> forward = Gathers(module.graphs[0], Phase::kForward);
@@ -92,7 +92,7 @@ TEST(Memory, OfLlama3At8BOn64Ranks) {
   int64_t by_default = PeakOf(Step("llama3", "8B", 64, Pipeline("default"), 8192));
   EXPECT_LT(PeakOf(always), by_default);
   EXPECT_LE(by_default, PeakOf(never));
-  // What no longer crosses is what backward gathers again.
+  // Backward gathers the weights that are no longer saved.
   const Graph& graph = always.graphs[0];
   int64_t gathered = 0;
   for (NodeId id : graph.nodes()) {
@@ -122,7 +122,7 @@ TEST(Costs, OfEachPassAreMeasured) {
       EXPECT_EQ(record.before.peak, last->after.peak) << record.pass;
     }
     if (record.pass == "bucket-by-unit") {
-      // 8 units forward, 6 backward, 8 reductions; the loss, and the tokens that count.
+      // 8 units forward, 6 backward, 8 reductions, the loss, and the number of tokens.
       EXPECT_EQ(record.after.launches, 24);
       EXPECT_EQ(record.before.launches, 57 + 54 + 57 + 2);
     }

@@ -1,4 +1,5 @@
-// A small job, compiled with any pipeline, and trained against eager or against another graph of it.
+// A small job, compiled with any pipeline, and trained against eager or against another graph of
+// it.
 #pragma once
 
 #include <string>
@@ -16,7 +17,8 @@ struct JobOptions {
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
-  // Sizes that no number of ranks divides, so that payloads are padded and chunks of reducers cut tensors anywhere.
+  // Uses sizes that no number of ranks divides, so that payloads are padded and reducers' chunks
+  // cut tensors at arbitrary positions.
   bool odd = false;
 };
 
@@ -26,10 +28,10 @@ class FsdpJob {
 
   const run::Model& model() const { return model_; }
   const Module& whole() const { return whole_; }
-  // The graph of one rank after this pipeline. Fails the test with diagnostics.
+  // Returns the graph of one rank after this pipeline. Fails the test on errors.
   Module Compiled(const std::string& pipeline) const;
 
-  // How training the graph goes: a difference from eager, or from another graph.
+  // Trains the graph and compares it with eager, or with another graph.
   Result<run::VerifyReport> AgainstEager(const Module& graph, const run::Reducer& reducer,
                                          int64_t steps) const;
   Result<run::VerifyReport> Against(const Module& graph, const Module& other,
@@ -45,7 +47,7 @@ class FsdpJob {
   Module whole_;
 };
 
-// What a report says, for messages; `equal` if nothing differs.
+// Summarizes a report for messages; `equal` if nothing differs.
 std::string Describe(const Result<run::VerifyReport>& report);
 
 }  // namespace heddle

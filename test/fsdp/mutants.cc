@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// --- What the mutants look for. A graph that has it not is a mistake of the test.
+// --- Functions that find nodes for the mutants. A missing node is an error of the test.
 
 NodeId Nth(const Graph& graph, OpId op, Why why, Phase phase, size_t n) {
   for (NodeId id : graph.nodes()) {
@@ -21,7 +21,7 @@ NodeId Nth(const Graph& graph, OpId op, Why why, Phase phase, size_t n) {
 NodeId Gather(const Graph& graph, Phase phase, size_t n) {
   return Nth(graph, op::comm_all_gather, Why::kUnshard, phase, n);
 }
-// Reductions of whole blocks: the first is that of the last block.
+// Reductions of whole blocks; the first belongs to the last block.
 NodeId Scatter(const Graph& graph, size_t n) {
   return Nth(graph, op::comm_reduce_scatter, Why::kGrad, Phase::kBackward, n);
 }
@@ -36,7 +36,7 @@ NodeId WaitOf(const Graph& graph, NodeId launch) {
   ADD_FAILURE() << "nothing waits";
   return NodeId(0);
 }
-// The first node that reads a result of `node`.
+// Returns the first node that reads a result of `node`.
 NodeId ReaderOf(const Graph& graph, NodeId node) {
   for (NodeId id : graph.nodes()) {
     for (ValueId v : graph.operands(id)) {
@@ -46,7 +46,7 @@ NodeId ReaderOf(const Graph& graph, NodeId node) {
   ADD_FAILURE() << "nothing reads";
   return NodeId(0);
 }
-// Two tensors of a launch that have one type.
+// Returns two tensors of a launch with the same type.
 std::pair<size_t, size_t> SameTypes(const Graph& graph, NodeId launch) {
   std::span<const ValueId> operands = graph.operands(launch);
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -79,7 +79,7 @@ ValueId Insert(Graph& graph, Rewriter& rewriter, NodeId before, OpId op, ValueId
                 .phase = graph[before].phase};
   return graph[rewriter.InsertBefore(before, spec)].first_result;
 }
-// Tensor `i` of a launch goes through another element type.
+// Casts tensor `i` of a launch to another element type and back.
 void Round(Graph& graph, Rewriter& rewriter, NodeId launch, size_t i, DType narrow) {
   ValueId v = graph.operands(launch)[i];
   TypeId type = graph.type(v);
@@ -93,7 +93,7 @@ void Round(Graph& graph, Rewriter& rewriter, NodeId launch, size_t i, DType narr
   v = Insert(graph, rewriter, launch, op::_to_copy, v, attrs, type);
   rewriter.SetOperand(launch, i, v);
 }
-// Tensor `i` of a launch is multiplied by a number.
+// Multiplies tensor `i` of a launch by a number.
 void Scale(Graph& graph, Rewriter& rewriter, NodeId launch, size_t i, double by) {
   ValueId v = graph.operands(launch)[i];
   Attrs attrs;
@@ -101,7 +101,7 @@ void Scale(Graph& graph, Rewriter& rewriter, NodeId launch, size_t i, double by)
   rewriter.SetOperand(launch, i,
                       Insert(graph, rewriter, launch, op::mul_Scalar, v, attrs, graph.type(v)));
 }
-// Backward reads `now` where it read result `i` of the wait.
+// Makes backward read `now` instead of result `i` of the wait.
 void ReadInstead(Graph& graph, Rewriter& rewriter, NodeId wait, size_t i, ValueId now) {
   ValueId was = graph.results(wait)[i];
   for (NodeId id : graph.nodes()) {
@@ -117,7 +117,7 @@ size_t OutputOf(const Graph& graph, OutputRole role, int64_t index) {
   ADD_FAILURE() << "no such output";
   return 0;
 }
-// Whatever reads the sum of the n-th all-reduce reads what went into it.
+// Makes the consumers of the n-th all-reduce read its operands instead.
 void SkipSum(Graph& graph, Rewriter& rewriter, NodeId sum) {
   NodeId wait = WaitOf(graph, sum);
   for (size_t i = 0; i < graph.operands(sum).size(); ++i)
@@ -131,7 +131,7 @@ constexpr Phase kBwd = Phase::kBackward;
 using G = Graph;
 using R = Rewriter;
 
-// Puts nodes, in this order, in front of another, or at the end if it is past the last.
+// Moves nodes, in this order, before another node, or to the end.
 void Move(const G& graph, R& rewriter, const std::vector<NodeId>& nodes, NodeId anchor) {
   std::vector<NodeId> order;
   for (uint32_t n = 0; n <= graph.node_count(); ++n) {
@@ -238,7 +238,7 @@ constexpr Mutant kMutants[] = {
      [](G& g, R& r) {
        SetAttr(g, r, Gather(g, kFwd, 1), "over", *g.attrs(Sum(g, 0)).Find("over"));
      }},
-    // --- Who reads what
+    // --- Wrong operands
     {"gradients_of_two_parameters_change_places",
      [](G& g, R& r) {
        size_t a = OutputOf(g, OutputRole::kGrad, 1);

@@ -1,4 +1,4 @@
-// Mistakes that a pass of FSDP could make: each changes a graph that the pipeline made, and is wrong.
+// Mistakes that a pass of FSDP could make. Each changes a correct graph into a wrong one.
 #pragma once
 
 #include <span>

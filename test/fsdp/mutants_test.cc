@@ -1,4 +1,5 @@
-// Every mutant is caught: by the verifier, by what a pass promised, or because it trains to other bits than eager.
+// Every mutant is caught: by the verifier, by a pass's promise, or because it trains to other bits
+// than eager.
 #include <gtest/gtest.h>
 
 #include "heddle/compile/manager/pass.h"
@@ -14,13 +15,14 @@ namespace heddle {
 
 namespace {
 
-// HSDP of odd sizes in f32, where every rounding shows. A bucket has padding, and the reducer cuts it anywhere.
+// HSDP of odd sizes in f32, where every rounding shows. Buckets have padding, and the reducer cuts
+// them at arbitrary positions.
 const FsdpJob& SmallJob() {
   static const FsdpJob job({"llama3", "debugmodel", DType::kF32, 2, 4, 1, true});
   return job;
 }
 
-// How a wrong graph is caught; empty if it is not.
+// Returns how a wrong graph is caught; empty if it is not.
 std::string CaughtBy(const Module& module) {
   Status verified = Verify(module);
   if (!verified.ok()) return "the verifier: " + Format(verified.diagnostics());

@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// A local graph runs on its ranks, a global one on a single device.
+// Runs a local graph on its ranks, and a global one on a single device.
 Result<std::vector<at::Tensor>> RunEither(const Module& module,
                                           const std::vector<at::Tensor>& inputs) {
   return run::RunOnWhole(module.view == View::kGlobal ? Unplaced(module) : module, inputs);

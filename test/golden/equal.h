@@ -1,5 +1,5 @@
-// `--- equal ranks=4`: a command's input and its output, run on ranks, give the same bits. A global graph, which has no ranks yet,
-// runs whole on one device.
+// `--- equal ranks=4`: checks that a command's input and output give the same bits on ranks. A
+// global graph, which has no ranks yet, runs on one device.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,9 @@
 
 namespace heddle {
 
-// Why two modules, as text, are not equal on so many ranks; empty if they are. Inputs are small whole numbers, of which sums are exact
-// in any order: a graph may be held against what it became on more ranks.
+// Returns the difference between two modules, given as text, on this number of ranks; empty if they
+// agree. Inputs are small whole numbers, whose sums are exact in any order, so that a graph can be
+// compared with its version on more ranks.
 std::string WhyNotEqual(const std::string& before, const std::string& after, int64_t ranks);
 
 }  // namespace heddle

@@ -22,7 +22,7 @@ void AppendLine(std::string& text, std::string_view line) {
   text += '\n';
 }
 
-// Blank lines at the end separate cases; they are not part of any text.
+// Blank lines at the end separate cases and are not part of any text.
 void DropBlankEnd(std::string& text) {
   while (text.ends_with("\n\n") || text == "\n") text.pop_back();
 }

@@ -11,9 +11,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/cli/cli.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
-#include "heddle/cli/cli.h"
 #if HEDDLE_TORCH
 #include "heddle/cli/torch/commands.h"
 #include "test/golden/equal.h"
@@ -28,7 +28,7 @@ constexpr auto kMoreCommands = AddTorchCommands;
 constexpr void (*kMoreCommands)(CommandSet&) = nullptr;
 #endif
 
-// Splits a command as a shell would: spaces separate, single and double quotes group.
+// Splits a command as a shell does: spaces separate, single and double quotes group.
 std::vector<std::string> Words(std::string_view command) {
   std::vector<std::string> words;
   char quote = 0;
@@ -51,7 +51,7 @@ std::vector<std::string> Words(std::string_view command) {
   return words;
 }
 
-// Inputs besides %s, as files in a directory that goes with this object.
+// Inputs other than %s, as files in a directory that the destructor removes.
 class ExtraFiles {
  public:
   ExtraFiles(const GoldenFile& file, const GoldenCase& one) {
@@ -66,7 +66,7 @@ class ExtraFiles {
     }
   }
 
-  // A word, the value of a flag, or each of several with commas between them.
+  // Substitutes a word, the value of a flag, or each of several comma-separated values.
   std::string Substitute(const std::string& word) const {
     size_t value = word.starts_with("--") ? word.find('=') + 1 : 0;
     std::string out;
@@ -78,7 +78,7 @@ class ExtraFiles {
     out.pop_back();
     return word.substr(0, value) + out;
   }
-  // Paths differ from run to run; the golden shows names.
+  // Replaces paths, which differ from run to run, by names.
   std::string Hide(std::string text) const {
     if (!dir_) return text;
     std::string prefix = dir_->path() + "/";
@@ -92,7 +92,7 @@ class ExtraFiles {
   std::map<std::string, std::string> paths_;
 };
 
-// Times differ from run to run, too.
+// Replaces times, which differ from run to run.
 std::string HideTimes(const std::string& text) {
   static const std::regex in_text("\\bin [0-9.]+ (ns|us|ms|s)\\b");
   static const std::regex in_json("(seconds\": )[0-9.e+-]+");
@@ -104,7 +104,7 @@ void AddSection(std::vector<GoldenSection>& sections, std::string header, std::s
   sections.push_back({std::move(header), std::move(text)});
 }
 
-// Standard error holds sections of its own; what comes before the first is `error`.
+// Splits standard error into its sections; the text before the first is `error`.
 void SplitErrors(std::vector<GoldenSection>& sections, std::string_view text) {
   std::string header = "error";
   std::string body;
@@ -143,7 +143,7 @@ void CheckEqual(const std::string& header, const std::string& input, const std::
 #endif
 }
 
-// The commands of a line, which `|` separates.
+// Splits a line into its commands at `|`.
 std::vector<std::vector<std::string>> Commands(std::string_view line) {
   std::vector<std::vector<std::string>> commands(1);
   for (std::string& word : Words(line)) {
@@ -156,7 +156,7 @@ std::vector<std::vector<std::string>> Commands(std::string_view line) {
   return commands;
 }
 
-// The value at `pointer`, with a line for each of its members.
+// Returns the value at `pointer`, with one line per member.
 std::string JsonAt(const std::string& text, const std::string& pointer) {
   nlohmann::ordered_json value = nlohmann::ordered_json::parse(text, nullptr, false);
   nlohmann::ordered_json::json_pointer at(pointer);

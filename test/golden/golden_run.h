@@ -6,11 +6,11 @@
 namespace heddle {
 
 struct GoldenOutcome {
-  // What the sections of the case should be, in order; `equal` parts are carried over.
+  // The actual sections of the case, in order; `equal` parts are copied.
   std::vector<GoldenSection> sections;
-  // Why the case fails whatever its sections are: a wrong exit code, or a RUN line that cannot be read.
+  // An error other than a different section: a wrong exit code, or an invalid RUN line.
   std::string problem;
-  // `equal` parts that this build cannot run.
+  // Number of `equal` parts that this build cannot run.
   int skipped = 0;
 };
 

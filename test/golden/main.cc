@@ -1,4 +1,5 @@
-// heddle-golden FILE... [--case=NAME] [--update]: runs golden files, or rewrites what they expect.
+// heddle-golden FILE... [--case=NAME] [--update]: runs golden files, or rewrites their
+// expectations.
 #include <cstdio>
 #include <string>
 #include <vector>

@@ -5,7 +5,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/shards.h"
 
 namespace heddle {
 namespace {

@@ -1,4 +1,4 @@
-// Numbers to run graphs on.
+// Numbers for running graphs.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,9 @@
 
 namespace heddle {
 
-// Whole inputs of the first graph: small whole numbers, of which sums are exact in any order. No zeros among floats, of which there are
-// two; indexes from 0 to 2. The same for every graph with these inputs.
+// Returns whole inputs of the first graph: small whole numbers, whose sums are exact in any order.
+// Floats are not zero, because zero has two signs; indices are 0 to 2. The numbers depend only on
+// the inputs.
 Result<std::vector<at::Tensor>> SmallInputs(const Module& module);
 
 }  // namespace heddle

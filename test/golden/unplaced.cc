@@ -8,7 +8,7 @@
 namespace heddle {
 namespace {
 
-// The ranks whose average a redistribution takes; 1 if it takes none.
+// Returns the number of ranks over which a redistribution averages; 1 if it does not average.
 int64_t Averaged(const Graph& graph, const Mesh& mesh, NodeId node) {
   if (graph.attrs(node).Find("average") == nullptr) return 1;
   const Placement& from = graph.placements()[graph[graph.operands(node)[0]].placement];

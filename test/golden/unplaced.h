@@ -1,12 +1,13 @@
-// Global graphs without their placements, for running them on one rank.
+// Removes placements of global graphs, to run them on one rank.
 #pragma once
 
 #include "heddle/core/ir/graph.h"
 
 namespace heddle {
 
-// The same computation on a single device: no mesh, nothing is placed, and a redistribution is its operand. One that scales a pending
-// sum or averages it over ranks multiplies or divides its operand.
+// Returns the same computation for a single device: without a mesh and placements. A redistribution
+// becomes its operand, multiplied or divided if the redistribution scales or averages a pending
+// sum.
 Module Unplaced(Module module);
 
 }  // namespace heddle

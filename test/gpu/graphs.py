@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A step that is replayed as a CUDA graph, with Heddle's own kernels, has the bits of one that ATen runs op by op.
+"""A step that is replayed as a CUDA graph, with Heddle's own kernels, has the bits of a step
+that ATen runs op by op.
 
-Usage: graphs.py HEDDLE. Exit code 77: no GPU.
-"""
+Usage: graphs.py HEDDLE. Exit code 77: no GPU."""
 import os
 import subprocess
 import sys
@@ -34,7 +34,8 @@ JOBS = {
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
     "qwen3 f32": (["--model=qwen3", "--precision=f32"], True),
-    "deepseek_v3 bf16": (["--model=deepseek_v3", "--precision=bf16"], False),
+    "deepseek_v3 bf16": (["--model=deepseek_v3", "--precision=bf16"], True),
+    "qwen3 experts": (["--model=qwen3", "--flavor=debugmodel_moe", "--precision=bf16"], True),
 }
 REFUSED = "runs as launches, not as a CUDA graph: "
 

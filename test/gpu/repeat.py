@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Deterministic training on a GPU repeats every bit: ten runs have equal hashes, and `heddle verify` finds no difference.
+"""Deterministic training on a GPU repeats every bit: ten runs have equal hashes, and `heddle
+verify` finds no difference.
 
-The model is large enough for kernels to split their work over blocks, where an order of additions can change from run to run.
-Usage: repeat.py HEDDLE [--runs=10]. Exit code 77: no GPU.
-"""
+The model is large enough for kernels to split their work over blocks, where the order of
+additions can change from run to run. Usage: repeat.py HEDDLE [--runs=10]. Exit code 77: no GPU."""
 import argparse
 import hashlib
 import os

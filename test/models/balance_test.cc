@@ -1,4 +1,4 @@
-// Biases of experts follow how many tokens experts had.
+// Biases of experts change with the experts' numbers of tokens.
 #include <gtest/gtest.h>
 
 #include <ATen/ops/allclose.h>
@@ -7,7 +7,7 @@
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/model.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 TEST(Balance, FollowsTorchTitan) {
   at::Tensor bias = at::tensor({0.5, 0.0, 0.0, 0.0}, at::kFloat);
   at::Tensor counts = at::tensor({5, 1, 1, 1}, at::kLong);
-  // Up for those below the mean, down for those above, and then so that the sum stays.
+  // Up for experts below the mean, down for those above, then shifted to keep the sum.
   at::Tensor expected = at::tensor({0.5 - 1.5e-3, 0.5e-3, 0.5e-3, 0.5e-3}, at::kFloat);
   EXPECT_TRUE(
       at::allclose(run::BalancedBias({.bias_rate = 1e-3}, bias, counts), expected, 0, 1e-7));

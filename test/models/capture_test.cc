@@ -20,7 +20,7 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/capture/optimizer.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "test/checks/narrow_model.h"
 
 namespace heddle {
@@ -52,7 +52,7 @@ class CaptureTest : public testing::TestWithParam<Case> {
     const Case& c = GetParam();
     run::ModelConfig config = *run::FindModel(c.family, c.flavor);
     if (c.compute == DType::kBF16) MakeNarrow(config);
-    // The debug models whole, but for the one with 300 million parameters.
+    // Uses whole debug models, except for the one with 300 million parameters.
     if (config.moe.experts > 16) {
       config.moe.experts = 16;
       config.n_layers = 2;
@@ -70,7 +70,7 @@ class CaptureTest : public testing::TestWithParam<Case> {
     return module.ok() ? *module : Module();
   }
 
-  // Loss and gradients, as the graph orders them.
+  // Returns loss and gradients, in the order of the graph's outputs.
   std::vector<at::Tensor> Eager(std::span<const at::Tensor> params,
                                 std::span<const at::Tensor> inputs) {
     std::vector<at::Tensor> leaves;
@@ -101,12 +101,12 @@ class CaptureTest : public testing::TestWithParam<Case> {
 TEST_P(CaptureTest, GivesTheBitsOfEagerAutograd) {
   Module module = CaptureModel();
   ASSERT_EQ(module.graphs.size(), 1u);
-  Result<run::World> world = run::World::Compile(module, module.graphs[0]);
-  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
+  Result<run::RankProgram> program = run::RankProgram::Compile(module, module.graphs[0]);
+  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
   std::vector<at::Tensor> params = run::InitParams(model_, 7);
   for (int64_t step = 0; step < 3; ++step) {
     std::vector<at::Tensor> inputs = run::MakeInputs(model_, 7, step);
-    Result<std::vector<at::Tensor>> got = world->RunAlone(Join(params, inputs));
+    Result<std::vector<at::Tensor>> got = program->RunAlone(Join(params, inputs));
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     ExpectEqualBits(module, module.graphs[0], *got, Eager(params, inputs));
   }
@@ -117,7 +117,7 @@ TEST_P(CaptureTest, EveryNodeOutsideTheRootHasAScope) {
   const Graph& graph = module.graphs[0];
   for (NodeId id : graph.nodes())
     EXPECT_FALSE(graph.scope(id).empty()) << PrintNode(module, graph, id);
-  // A gradient is computed in the module that its parameter belongs to, or where several uses of it meet.
+  // A gradient is computed in the module of its parameter, or where several uses of it are summed.
   for (const Output& output : graph.outputs()) {
     if (output.role != OutputRole::kGrad) continue;
     EXPECT_EQ(graph[graph[output.value].producer].phase, Phase::kBackward);
@@ -138,8 +138,8 @@ TEST_P(CaptureTest, SurvivesTextAndCleaning) {
   ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
   std::vector<at::Tensor> inputs = Join(run::InitParams(model_, 7), run::MakeInputs(model_, 7, 0));
   ExpectEqualBits(module, module.graphs[0],
-                  *run::World::Compile(*again, again->graphs[0])->RunAlone(inputs),
-                  *run::World::Compile(module, module.graphs[0])->RunAlone(inputs));
+                  *run::RankProgram::Compile(*again, again->graphs[0])->RunAlone(inputs),
+                  *run::RankProgram::Compile(module, module.graphs[0])->RunAlone(inputs));
 }
 
 TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
@@ -152,7 +152,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
   const run::OptimizerOptions& o = *options.optimizer;
   Module module = CaptureModel(options);
   const Graph& graph = module.graphs[0];
-  run::World world = *run::World::Compile(module, graph);
+  run::RankProgram program = *run::RankProgram::Compile(module, graph);
   std::vector<at::Tensor> params = run::InitParams(model_, 7);
   size_t n = params.size();
   std::vector<at::Tensor> averages, squares;
@@ -169,10 +169,10 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
                           eager_squares = clones(squares);
   for (int64_t step = 0; step < 5; ++step) {
     std::vector<at::Tensor> batch = run::MakeInputs(model_, 7, step);
-    // The learning rate changes from step to step, as a schedule changes it.
+    // The learning rate changes from step to step, like a schedule's.
     double lr = 8e-4 / static_cast<double>(step + 1);
     at::Tensor number = at::full({}, static_cast<double>(step + 1), at::kFloat);
-    // The graph: state goes in by role and is updated in place.
+    // The graph: state is passed by role and updated in place.
     std::vector<at::Tensor> inputs;
     size_t next_batch = 0;
     for (const Input& input : graph.inputs()) {
@@ -186,7 +186,7 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
       else
         inputs.push_back(batch[next_batch++]);
     }
-    Result<std::vector<at::Tensor>> outputs = world.RunAlone(inputs);
+    Result<std::vector<at::Tensor>> outputs = program.RunAlone(inputs);
     ASSERT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
     size_t updates = 0;
     for (size_t k = 0; k < outputs->size(); ++k) {
@@ -195,11 +195,11 @@ TEST_P(CaptureTest, WithTheOptimizerFiveStepsGiveTheSameState) {
       ++updates;
     }
     EXPECT_EQ(updates, 3 * n);
-    // Eagerly, in place.
+    // Eager, in place.
     std::vector<at::Tensor> results = Eager(eager_params, batch);
     std::vector<at::Tensor> grads(results.begin() + 1, results.end());
     at::NoGradGuard no_grad;
-    // As torch.nn.utils.clip_grad_norm_ does it.
+    // As torch.nn.utils.clip_grad_norm_ computes it.
     std::vector<at::Tensor> norms;
     for (const at::Tensor& grad : grads) norms.push_back(at::linalg_vector_norm(grad, 2));
     at::Tensor norm = at::linalg_vector_norm(at::stack(norms), 2);

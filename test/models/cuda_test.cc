@@ -1,4 +1,5 @@
-// Steps for CUDA, captured on any machine, run on a GPU: the bits of eager autograd there. Skipped where there is none.
+// Steps for CUDA, captured on any machine and run on a GPU, have the bits of eager autograd there.
+// Skipped without a GPU.
 #include <gtest/gtest.h>
 
 #include <ATen/Context.h>
@@ -9,7 +10,7 @@
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle {
 namespace {
@@ -52,7 +53,7 @@ TEST(StepsForCuda, AreReadBackAsTheyWereCaptured) {
   }
 }
 
-// cuDNN's backward does not repeat dQ, whatever libtorch's deterministic setting is.
+// cuDNN's backward does not repeat the bits of dQ, even with libtorch's deterministic setting.
 TEST(StepsForCuda, AreDeterministicWithoutCudnn) {
   run::StepNumerics numerics{DType::kBF16, run::AttentionKind::kFastest, run::Target::kCuda};
   run::Model fastest = *run::MakeModel(*run::FindModel("llama3", "debugmodel"),
@@ -75,9 +76,9 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
                                      {DType::kBF16, GetParam().attention, run::Target::kCuda});
   Result<Module> module = run::Capture(model.loss, model.params, model.inputs);
   ASSERT_TRUE(module.ok()) << Format(module.diagnostics());
-  Result<run::World> world =
-      run::World::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
-  ASSERT_TRUE(world.ok()) << Format(world.diagnostics());
+  Result<run::RankProgram> program =
+      run::RankProgram::Compile(*module, module->graphs[0], {.device = c10::kCUDA});
+  ASSERT_TRUE(program.ok()) << Format(program.diagnostics());
   std::vector<at::Tensor> params;
   std::vector<at::Tensor> values;
   for (const at::Tensor& p : run::InitParams(model, 7)) {
@@ -89,7 +90,7 @@ TEST_P(CudaTest, GivesTheBitsOfEagerAutograd) {
     for (const at::Tensor& t : run::MakeInputs(model, 7, step)) inputs.push_back(t.to(at::kCUDA));
     std::vector<at::Tensor> all = values;
     all.insert(all.end(), inputs.begin(), inputs.end());
-    Result<std::vector<at::Tensor>> got = world->RunAlone(all);
+    Result<std::vector<at::Tensor>> got = program->RunAlone(all);
     ASSERT_TRUE(got.ok()) << Format(got.diagnostics());
     at::Tensor loss = model.loss(params, inputs);
     std::vector<at::Tensor> expected{loss.detach()};
@@ -113,8 +114,8 @@ constexpr CudaCase kCudaCases[] = {{"llama3", "debugmodel", run::AttentionKind::
                                    {"deepseek_v3", "debugmodel", run::AttentionKind::kMath}};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCudaCases), CudaName);
 
-// The output of forward and its gradient come to backward as forward left them, or copied to another layout: `%o` becomes
-// `%out`, `%g` becomes `%grad`.
+// Backward gets the output of forward and its gradient as they are, or copied to another layout:
+// `%o` becomes `%out`, `%g` becomes `%grad`.
 struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const char*>> {
   void SetUp() override {
     if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
@@ -131,7 +132,7 @@ struct AttentionLayout : testing::TestWithParam<std::pair<const char*, const cha
         "test", Ops());
     EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
     if (!module.ok()) return {};
-    return *run::World::Compile(*module, module->graphs[0], {.device = c10::kCUDA})
+    return *run::RankProgram::Compile(*module, module->graphs[0], {.device = c10::kCUDA})
                 ->RunAlone(operands);
   }
   std::vector<at::Tensor> operands;

@@ -1,4 +1,4 @@
-// Constants of models: those of the published checkpoints, and of TorchTitan for the debug models, which nobody publishes.
+// Constants of models: those of published checkpoints, and TorchTitan's for the debug models.
 #include <cmath>
 
 #include <gtest/gtest.h>
@@ -112,7 +112,7 @@ TEST(Published, RotationsOfAStretchedContext) {
   at::Tensor scaled = at::angle(rope(config));
   config.rope.scaling = run::RopeScaling::kNone;
   at::Tensor plain = at::angle(rope(config));
-  // Of eight frequencies the first turns fast and stays; the last is slow.
+  // Of eight frequencies, the first is fast and not scaled; the last is slow.
   EXPECT_EQ(scaled[1][0].item<float>(), plain[1][0].item<float>());
   EXPECT_NEAR(scaled[1][7].item<double>() * 8, plain[1][7].item<double>(), 1e-9);
   config.rope.attention_factor = 2.0;

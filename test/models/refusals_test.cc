@@ -1,4 +1,4 @@
-// Nothing is lost silently: what cannot be recorded faithfully is refused, by the op's name and the scope.
+// Calls that cannot be recorded exactly are errors, which name the op and the scope.
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
@@ -36,7 +36,7 @@ Diagnostic Refusal(const run::StepFunction& step) {
 TEST(Refusals, WritingToAParameter) {
   Diagnostic d = Refusal([](Tensors p, Tensors x) {
     run::ScopeGuard scope("layers.0");
-    // Detached, so that autograd has no say.
+    // Detached, so that autograd does not reject the write first.
     p[0].detach().mul_(2);
     return at::mm(x[0], p[0]).sum() + p[1].sum();
   });
@@ -53,7 +53,7 @@ TEST(Refusals, ReadingThroughAStaleView) {
   });
   EXPECT_EQ(d.kind, Diag::kCaptureAlias);
   EXPECT_EQ(d.message,
-            "aten.mm reads `%mm` after its storage was written to through another view; in fwd of "
+            "aten.mm reads `%mm` after another view wrote to its storage; in fwd of "
             "the root");
 }
 

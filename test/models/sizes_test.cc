@@ -76,7 +76,7 @@ TEST(Models, RefuseSizesThatDoNotFit) {
   EXPECT_EQ(kind("deepseek_v3", {{"mla.rope_dim", 3}}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 0}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = 0}), Diag::kModelSize);
-  // Products of such sizes are no numbers any more.
+  // Products of such sizes overflow 64 bits.
   EXPECT_EQ(kind("llama3", {{"dim", int64_t{1} << 31}, {"n_heads", 1}, {"n_kv_heads", 1}}),
             Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {{"n_layers", 1'000'000'000}}), Diag::kModelSize);
@@ -84,10 +84,7 @@ TEST(Models, RefuseSizesThatDoNotFit) {
             Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = int64_t{1} << 62}), Diag::kModelSize);
   EXPECT_EQ(kind("deepseek_v3", {{"mla.v_dim", 1000}}), Diag::kModelSize);
-  EXPECT_EQ(
-      run::FindModel("lama3", "8B").diagnostics()[0].message,
-      "unknown model `lama3`; nearest is `llama3`; there are llama3, qwen3, deepseek_v3, mlp, "
-      "linear");
+  EXPECT_EQ(run::FindModel("lama3", "8B").diagnostics()[0].kind, Diag::kUnknownModel);
   EXPECT_EQ(run::FindModel("llama3", "8b").diagnostics()[0].kind, Diag::kUnknownModel);
 }
 

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Models of transformers against Heddle's: hf_models.py HEDDLE [--only TEXT]
+"""Compares models of transformers with Heddle's: hf_models.py HEDDLE [--only TEXT]
 
-Tiny random models go both ways. Saved there and loaded here, they give transformers' loss and the gradient of every parameter;
-exported from here and loaded there, again, and every tensor keeps its bits. Skipped, with a line that says so, where transformers
-is missing.
-"""
+Tiny random models go both ways. Models that transformers saves and Heddle loads have
+transformers' loss and gradients. So have models that Heddle exports and transformers loads, with
+equal bits of every tensor. Skipped, with a message, without transformers."""
 import argparse
 import copy
 import json
@@ -16,7 +15,7 @@ import tempfile
 
 SEED, STEP, ROWS, LENGTH = 42, 1, 2, 48
 TOLERANCE = 1e-5
-# Of a gradient: the largest difference, as a share of the largest element.
+# Maximum difference of a gradient, as a share of its largest element.
 GRADIENT_TOLERANCE = 1e-4
 SHARED = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, vocab_size=512,
               max_position_embeddings=256)
@@ -26,7 +25,7 @@ LATENT = dict(num_key_value_heads=4, n_routed_experts=8, n_shared_experts=2, n_g
 YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=32, beta_slow=1)
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)
 
-# Class, its config, and the largest file that it is saved in.
+# Class, its config, and the maximum size of its files.
 MODELS = [
     ("Llama", dict(num_key_value_heads=2, rope_theta=500000.0, rope_scaling=LLAMA3, rms_norm_eps=1e-5), "5GB"),
     ("Llama", dict(num_key_value_heads=4, head_dim=8, rope_theta=10000.0, tie_word_embeddings=True), "100KB"),
@@ -39,7 +38,7 @@ MODELS = [
     ("DeepseekV3", dict(q_lora_rank=None, norm_topk_prob=False, **MIXTURE, **LATENT), "200KB"),
 ]
 
-# Models of Heddle's own, by flags, with the class that they are exported for.
+# Models of Heddle's own, as flags, with the class that they are exported to.
 SMALL = ["--model.dim=64", "--model.n_layers=3", "--model.n_heads=4", "--model.ffn_dim=96", "--model.vocab_size=512"]
 EXPERTS = ["--model.moe.experts=8", "--model.moe.top_k=2", "--model.moe.ffn_dim=48"]
 OWN = [
@@ -82,10 +81,11 @@ def loss_here(heddle, folder, flags):
 
 
 def tensors_here(heddle, folder, flags, kind):
-    """Tensors of a one-step training run by Heddle's names: `param`, or `exp_avg`, which is the gradient with beta1=0."""
+    """Returns tensors of a one-step training run by Heddle's names: `param`, or `exp_avg`, which
+    is the gradient with beta1=0."""
     from safetensors.torch import load_file
     saved = tempfile.mkdtemp(dir=folder)
-    # A rate of 0 keeps the parameters as they were loaded.
+    # A rate of 0 keeps the loaded parameters.
     rate = 0 if kind == "param" else 1e-3
     subprocess.check_call([heddle, "train", "--precision=f32", "--training.dataset=synthetic", f"--training.steps={STEP}",
                            f"--training.seq_len={LENGTH}", f"--training.local_batch_size={ROWS}", f"--debug.seed={SEED}",
@@ -97,10 +97,10 @@ def tensors_here(heddle, folder, flags, kind):
 
 
 def wrong_gradients(torch, heddle, folder, model, flags):
-    """Gradients of a model of transformers, against those of the same model here.
+    """Compares gradients of a model of transformers with those of the same model in Heddle.
 
-    Heddle's loader brings theirs into Heddle's names and layouts: they are saved as if they were weights, and loaded.
-    """
+    The gradients of transformers are saved as if they were weights, so that Heddle's loader
+    converts them to Heddle's names and layouts."""
     tokens = tokens_of(torch, model.config.vocab_size)
     model.zero_grad()
     logits = model.eval()(tokens[:, :-1]).logits
@@ -137,7 +137,8 @@ def same_tensors(torch, one, other):
 
 
 def check_theirs(torch, transformers, heddle, kind, config, largest):
-    """Saved there, loaded here; exported from here, loaded there."""
+    """Checks a model that transformers saves and Heddle loads, and its export that transformers
+    loads."""
     model_class = getattr(transformers, kind + "ForCausalLM")
     model = model_class(getattr(transformers, kind + "Config")(**{**SHARED, **config}))
     for name, buffer in model.named_buffers():
@@ -157,7 +158,7 @@ def check_theirs(torch, transformers, heddle, kind, config, largest):
 
 
 def random_weights(torch, heddle, flags):
-    """Random weights by the names and shapes that the captured step has."""
+    """Returns random weights with the names and shapes of the captured step."""
     text = subprocess.check_output([heddle, "capture", "--precision=f32", f"--training.seq_len={LENGTH}"] + flags, text=True)
     found = re.findall(r'f32\[([0-9,]+)\] param \d+ "([^"]+)"', text)
     weights = {}
@@ -168,7 +169,7 @@ def random_weights(torch, heddle, flags):
 
 
 def check_own(torch, transformers, heddle, class_name, flags):
-    """A file of Heddle's, exported from here, loaded there."""
+    """Checks a file of Heddle's that Heddle exports and transformers loads."""
     from safetensors.torch import save_file
     flags = SMALL + flags
     with tempfile.TemporaryDirectory() as folder:
@@ -183,7 +184,8 @@ def check_own(torch, transformers, heddle, class_name, flags):
 
 
 def check_balance(torch, transformers, heddle):
-    """The auxiliary loss: transformers' own, of each sequence and layer; theirs counts a token once for each expert that it chose."""
+    """Compares the auxiliary loss with transformers' loss of each sequence and layer, which
+    counts a token once for each chosen expert."""
     from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
     weight = 0.5
     config = transformers.Qwen3MoeConfig(**SHARED, num_key_value_heads=2, head_dim=16, num_experts=8, **MIXTURE)

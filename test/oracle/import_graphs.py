@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Graphs that PyTorch prints and exports, imported by heddle: import_graphs.py HEDDLE.
+"""Imports graphs that PyTorch prints and exports: import_graphs.py HEDDLE.
 
-Without collectives, the imported graph is run here node by node with PyTorch's own ops, and must give PyTorch's results bit for bit. With
-them (a fake process group), types and names of all values are compared with those that PyTorch traced.
-"""
+An imported graph without collectives runs here node by node with PyTorch's ops, and must give
+PyTorch's results bit for bit. For graphs with collectives (a fake process group), compares types
+and names of all values with PyTorch's trace."""
 import json
 import pathlib
 import re
@@ -28,7 +28,7 @@ def import_file(heddle, path, *flags):
 
 
 def value(text, env):
-    """An argument as heddle prints it."""
+    """Returns an argument as heddle prints it."""
     text = text.strip()
     if text.startswith("["):
         inside = text[1:-1].strip()
@@ -45,7 +45,7 @@ def value(text, env):
 
 
 def split(text):
-    """At commas outside of brackets and strings."""
+    """Splits at commas outside brackets and strings."""
     parts, depth, quoted, begin = [], 0, False, 0
     for i, c in enumerate(text):
         quoted ^= c == '"'
@@ -57,7 +57,7 @@ def split(text):
 
 
 def nodes(text):
-    """(results, op, arguments, types) of every node."""
+    """Returns (results, op, arguments, types) of every node."""
     for line in text.splitlines():
         found = re.match(r"\s+((?:%[\w.]+(?:, )?)+)\s*= ([\w.]+)\((.*)\)\s*: ([^@]*?)(?:  ?@.*)?$", line)
         if found:
@@ -65,7 +65,7 @@ def nodes(text):
 
 
 def run(text, inputs):
-    """The outputs of an imported graph."""
+    """Computes the outputs of an imported graph."""
     signature = text[text.index("graph @"):]
     names = re.findall(r"%([\w.]+): ", signature[: signature.index("->")])
     env = dict(zip(names, inputs, strict=True))
@@ -79,7 +79,7 @@ def run(text, inputs):
                 keywords[key[1]] = value(part[key.end():], env)
             else:
                 positional.append(value(part, env))
-        # Required tensors stand in the order of the schema, and everything else goes by name.
+        # Required tensors are in the order of the schema; all other arguments have names.
         taken = [a.name for a in call._schema.arguments if str(a.type) in ("Tensor", "List[Tensor]")]
         left_out = {a.name: None for a in call._schema.arguments if "Optional" in str(a.type) and not a.has_default_value()}
         out = call(**{**left_out, **dict(zip(taken, positional, strict=False)), **keywords})
@@ -227,7 +227,8 @@ def parallelize(heddle, path, plan):
 
 
 def test_named_parameters(heddle, folder):
-    """Steps that make_fx traces with parameters in a dictionary and as flat arguments: roles, results, and FSDP of them."""
+    """Steps that make_fx traces with parameters in a dictionary and as flat arguments: roles,
+    results, and the pipeline fsdp."""
     model = Transformer()
     params = {name: param.detach().requires_grad_() for name, param in model.named_parameters()}
     batch = [torch.randint(37, (2, 6)) for _ in range(2)]
@@ -260,7 +261,8 @@ def test_named_parameters(heddle, folder):
 
 
 def test_exported_is_parallelized(heddle, folder):
-    """An exported model as a global graph; what a plain export keeps whole is named with the remedy."""
+    """Imports an exported model as a global graph. Errors about values that a plain export lacks
+    name the remedy."""
     model, x = Block(), torch.randn(4, 16)
     program = torch.export.export(model, (x,))
     path = folder / "plain.pt2"
@@ -280,7 +282,8 @@ def stats(heddle, path):
 
 
 def test_forward_and_backward(heddle, folder):
-    """What lives at the end of a forward graph is what its backward graph is given; and both give PyTorch's results."""
+    """The values that a forward graph saves are the inputs of its backward graph, and both give
+    PyTorch's results."""
     graphs = {}
 
     def keep(name):
@@ -310,7 +313,7 @@ def test_forward_and_backward(heddle, folder):
 
 
 def test_joint_graph(heddle, folder):
-    """A joint graph with gathers of weights, split and joined: the second split is the first."""
+    """Splits and joins a joint graph with gathers of weights: the second split equals the first."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
     group = dist.group.WORLD.group_name
     ops = torch.ops._c10d_functional
@@ -331,7 +334,7 @@ def test_joint_graph(heddle, folder):
 
     primals = [torch.randn(8, 16), torch.randn(2, 32, requires_grad=True), torch.randn(4, 16, requires_grad=True)]
     traced = make_fx(joint, tracing_mode="fake")(primals, torch.randn(8, 16))
-    # As AOTAutograd names them.
+    # AOTAutograd's names.
     for node, name in zip(list(traced.graph.find_nodes(op="placeholder")), ("primals_1", "primals_2", "primals_3", "tangents_1"), strict=True):
         node.target = node.name = name
     traced.graph.set_codegen(torch.fx.graph.CodeGen())

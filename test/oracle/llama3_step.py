@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""One step of Llama 3 in PyTorch against the same step captured and run by Heddle: llama3_step.py STEP_DUMP
+"""Compares one step of Llama 3 in PyTorch with the step that Heddle captures and runs:
+llama3_step.py STEP_DUMP
 
-The model here is written with torch.nn.functional alone, as a user would write it. Loss and every gradient must have the
-same bits, in f32 and with bf16 compute over f32 parameters.
-"""
+The model uses torch.nn.functional only, as a user would write it. Loss and every gradient must
+have the same bits, in f32 and with bf16 compute over f32 parameters."""
 import subprocess
 import sys
 import tempfile

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds the op table against PyTorch itself: ops_conformance.py HEDDLE
+"""Compares the op table with PyTorch: ops_conformance.py HEDDLE
 
-For each ATen op that `HEDDLE doc ops --json` lists: the schema is PyTorch's (an argument that PyTorch leaves undefined may
-be optional here), and the example, run on real tensors, gives the element types and shapes that the shape rule says.
-"""
+For each ATen op of `HEDDLE doc ops --json`, checks that the schema is PyTorch's (arguments that
+PyTorch leaves undefined may be optional here). Runs the example on real tensors and compares the
+element types and shapes with the shape rule."""
 import json
 import re
 import subprocess
@@ -133,7 +133,7 @@ def run(op):
         if arg.kwarg_only:
             kwargs[arg.name] = value
         else:
-            # Defaults in front of a given positional argument must be given too.
+            # Positional arguments need all defaults before them.
             for missing in schema.arguments[len(args):]:
                 if missing.name == arg.name:
                     break
@@ -170,7 +170,7 @@ def main():
         try:
             got = run(op)
         except NotImplementedError:
-            # No kernel for this device: checked where there is one.
+            # No kernel for this device; checked on the device that has one.
             skipped.append(op["name"])
             continue
         except Exception as error:  # noqa: BLE001, whatever PyTorch raises is a finding

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Training with PyTorch against Heddle: pytorch.py HEDDLE [--all] [--cuda] [--only TEXT] [FLAGS]
+"""Compares training with PyTorch: pytorch.py HEDDLE [--all] [--cuda] [--only TEXT] [FLAGS]
 
 Runs `heddle verify --against=pytorch` with this Python on a list of jobs: models, meshes,
-precisions. Every loss and every hash of every rank must be the same after every step. Further jobs
-must differ, or be refused. FLAGS go to every job.
+precisions. Every loss and every hash of every rank must be equal after every step. Further jobs
+must differ, or be rejected. FLAGS are added to every job.
 
 With --cuda both train on a GPU in deterministic mode, one rank over NCCL, with math and flash
-attention.
-"""
+attention."""
 import argparse
 import os
 import stat
@@ -49,7 +48,7 @@ def steps(count=2, length=16, precision="f32"):
 
 LLAMA = model("llama3", "debugmodel", dim=64, n_layers=2, n_heads=8, n_kv_heads=4, ffn_dim=192,
               vocab_size=256)
-# Sizes that do not divide among ranks: payloads show in which order they are added.
+# Sizes that ranks do not divide, so that payloads show the order of additions.
 ODD = model("llama3", "debugmodel", dim=66, n_layers=2, n_heads=11, n_kv_heads=11, ffn_dim=101,
             vocab_size=251)
 SCALED = LLAMA + ["--model.rope_scaling.kind=llama", "--model.rope_scaling.factor=8",
@@ -182,7 +181,7 @@ def gpu_jobs():
 
 
 def run(heddle, job, extra):
-    """What is wrong, or nothing."""
+    """Returns the error of a job; an empty string if there is none."""
     command = [heddle, "verify", "--against=pytorch", f"--python={job.python}", *job.flags, *extra]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     printed = done.stdout + done.stderr

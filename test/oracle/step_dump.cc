@@ -1,5 +1,6 @@
-// Captures and runs one step of a model, and writes parameters, inputs, loss and gradients to a file in safetensors format, for
-// PyTorch to be held against: step_dump FAMILY FLAVOR PRECISION SEQ_LEN FILE [SIZE=VALUE...]
+// Captures and runs one step of a model, and writes parameters, inputs, loss and gradients to a
+// safetensors file, for comparison with PyTorch: step_dump FAMILY FLAVOR PRECISION SEQ_LEN FILE
+// [SIZE=VALUE...]
 #include <cstdio>
 
 #include <ATen/Parallel.h>
@@ -7,7 +8,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/models/test/inputs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/train/safetensors.h"
 
 namespace heddle {
@@ -28,7 +29,7 @@ Status Dump(const std::vector<std::string>& args) {
   HEDDLE_TRY(run::Model model,
              run::MakeModel(config, {.batch = 2, .seq_len = std::stoll(args[3])}, numerics));
   HEDDLE_TRY(Module module, run::Capture(model.loss, model.params, model.inputs));
-  HEDDLE_TRY(run::World world, run::World::Compile(module, module.graphs[0]));
+  HEDDLE_TRY(run::RankProgram program, run::RankProgram::Compile(module, module.graphs[0]));
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   std::vector<at::Tensor> values = run::InitParams(model, 7);
   for (size_t i = 0; i < values.size(); ++i) tensors.emplace_back(model.params[i].name, values[i]);
@@ -36,7 +37,7 @@ Status Dump(const std::vector<std::string>& args) {
   for (size_t i = 0; i < inputs.size(); ++i)
     tensors.emplace_back("input." + model.inputs[i].name, inputs[i]);
   values.insert(values.end(), inputs.begin(), inputs.end());
-  HEDDLE_TRY(std::vector<at::Tensor> outputs, world.RunAlone(values));
+  HEDDLE_TRY(std::vector<at::Tensor> outputs, program.RunAlone(values));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Output& output = module.graphs[0].outputs()[i];
     std::string name = output.role == OutputRole::kLoss
@@ -44,7 +45,7 @@ Status Dump(const std::vector<std::string>& args) {
                            : "grad." + model.params[static_cast<size_t>(output.index)].name;
     tensors.emplace_back(name, outputs[i]);
   }
-  // Tables of rotations are complex numbers, which the format lacks.
+  // Rotation tables are complex numbers, which the format lacks.
   std::erase_if(tensors, [](const auto& named) { return named.second.is_complex(); });
   HEDDLE_TRY(std::string content, run::FormatSafetensors(tensors));
   return WriteFile(args[4], content);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Training on text against PyTorch's: text_loss.py HEDDLE [--steps N] [--layers N] [--length N]
+"""Compares training on text with PyTorch: text_loss.py HEDDLE [--steps N] [--layers N] [--length
+N]
 
-The llama3 debug model of transformers, trained by PyTorch's eager autograd and AdamW, and the same weights trained by `heddle train` on
-four ranks with the same bytes. Losses must agree with PyTorch's as TOLERANCES has it, and with 200 steps or more the last must be below 3.0
-on both sides. A run of Heddle's without weight decay must not agree. Skipped, with a line that says so, where transformers is missing.
-"""
+PyTorch's eager autograd and AdamW train the llama3 debug model of transformers. `heddle train`
+trains the same weights on four ranks with the same bytes. Losses must agree within TOLERANCES.
+With 200 steps or more, the last loss must be below 3.0 on both sides. A run of Heddle without
+weight decay must not agree. Skipped, with a message, without transformers."""
 import argparse
 import json
 import os
@@ -14,8 +15,8 @@ import sys
 import tempfile
 
 RANKS = 4
-# The relative difference that steps up to a number may have. Rounding makes 6e-7 in 10 steps and 2e-6
-# in 20, and grows from step to step; a missing weight decay makes 2.5e-4 in 10 and 9e-4 in 20.
+# The maximum relative difference, up to a step. Rounding makes 6e-7 in 10 steps and 2e-6 in 20, and
+# grows from step to step. A missing weight decay makes 2.5e-4 in 10 and 9e-4 in 20.
 TOLERANCES = ((20, 1e-4), (10**9, 1e-3))
 LEARNT = 3.0
 RATE, BETAS, EPS, DECAY, MOST_NORM, WARMUP = 8e-4, (0.9, 0.95), 1e-8, 0.1, 1.0, 10
@@ -30,7 +31,7 @@ def corpus(size):
 
 
 def train_there(torch, model, text, options):
-    """Rows in order, as docs/data.md cuts them."""
+    """Returns rows in order, split as in docs/data.md."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPS, weight_decay=DECAY)
     warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / WARMUP))
     tokens = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
@@ -63,7 +64,8 @@ def train_here(heddle, folder, text_file, options, decay=DECAY):
 
 
 def furthest(here, there):
-    """The largest relative difference of two lists of losses as a share of what its step may have, that difference, and the step."""
+    """Returns the largest relative difference of two lists of losses as a share of its
+    tolerance, that difference, and the step."""
     shares = []
     for step, (a, b) in enumerate(zip(here, there, strict=True), 1):
         allowed = next(tolerance for last, tolerance in TOLERANCES if step <= last)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Training with the pipeline `overlap` has the bits of eager training; in chunks, those of `fsdp`: bits.py HEDDLE"""
+"""Training with the pipeline `overlap` has the bits of eager training; in chunks, those of
+`fsdp`: bits.py HEDDLE"""
 import subprocess
 import sys
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Replays what `heddle overlap --schedule` wrote against the file of costs, without any code of Heddle.
+"""Replays the output of `heddle overlap --schedule` with the file of costs, without any code of
+Heddle.
 
 usage: replay_schedule.py COSTS.json[.gz] SCHEDULE.json [--figures=FILE]
 
-COSTS is a study of PyTorch's overlap scheduler (docs/overlap.md). Prints makespan, exposed time and, where the file says what
-nodes allocate, the peak. With --figures, the output of `heddle overlap --json`, it fails where `after` says anything else.
-"""
+COSTS is a study of PyTorch's overlap scheduler (docs/overlap.md). Prints makespan, exposed time
+and, if the file has allocations of nodes, the peak. With --figures, the output of `heddle
+overlap --json`, fails if `after` differs."""
 import gzip
 import json
 import sys
@@ -19,7 +20,8 @@ def load(path):
 
 
 def table_ms(row, given):
-    """Whole MiB that have a column take its time; straight lines between others, and on beyond the last two."""
+    """Returns the time of a size. Whole MiB in the table have their time; between them, and
+    beyond the last two, the time is linear."""
     columns = sorted((int(mib), ms) for mib, ms in row)
     times = dict(columns)
     mib = given / 2**20
@@ -80,7 +82,8 @@ class Replay:
         self.order = self.complete(listed, left_out)
 
     def complete(self, listed, left_out):
-        """Inputs come first; nodes without a name stand right before their first reader, or behind what they are an item of."""
+        """Restores the whole order. Inputs come first. Nodes without a name come right before
+        their first consumer, or after the node whose item they are."""
         order, done = [], set()
         unlisted = [n for n in self.nodes if n not in set(listed) and n not in left_out]
         lazy = set(unlisted)
@@ -157,9 +160,10 @@ class Replay:
         return max([now] + list(free.values())), exposed
 
     def peak(self):
-        """Storages are shared by `alias_arg`, so a wait allocates nothing. Inputs of the graph and of
-        collectives are freed after their last readers. A bucket has a packed copy of its inputs at its start and, for gathers,
-        the gathered buffer at its wait, where the results are copied out of it."""
+        """Returns the peak. Storages are shared by `alias_arg`, so a wait allocates nothing.
+        Inputs of the graph and of collectives are freed after their last consumers. A bucket has
+        a packed copy of its inputs at its start. A gather also has the gathered buffer at its
+        wait, from which the results are copied."""
         if not any("alloc" in n for n in self.nodes.values()):
             return None
         storages, size, owner, last = {}, {}, {}, {}

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Schedules of `heddle overlap` for a small graph, replayed by code that is not Heddle's: replays.py HEDDLE
+"""Replays schedules of `heddle overlap` for a small graph with code that is not Heddle's:
+replays.py HEDDLE
 
-The graph is a chain of products with weights that are gathered, and gradients that are reduced; the file of costs is made beside it.
-"""
+The graph is a chain of products with gathered weights and reduced gradients. The script writes
+the graph and its file of costs."""
 import json
 import pathlib
 import subprocess
@@ -80,15 +81,15 @@ def main(heddle):
             answer = replay(folder, f"--figures={folder / 'figures.json'}")
             assert answer.returncode == 0, (flags, answer.stdout, answer.stderr)
             print(*flags, answer.stdout.strip())
-        # A curve that is missing is not made up, and nobody needs it who merges nothing.
+        # A missing curve is an error, unless no collectives are merged.
         costs = json.loads((folder / "costs.json").read_text())
         costs["curves"].pop()
         (folder / "fewer.json").write_text(json.dumps(costs))
         for flags, code in (([], 1), (["--buckets=none"], 0), (["--strict"], 0)):
             run = subprocess.run([heddle, "overlap", folder / "step.hd", f"--costs={folder / 'fewer.json'}", *flags], capture_output=True, text=True)
             assert run.returncode == code, (flags, run.stderr)
-            assert code == 0 or "`curves` has none for reduce_scatter over g0" in run.stderr, run.stderr
-        # What is not a schedule is told from one.
+            assert code == 0 or "`curves` has no curve for reduce_scatter over g0" in run.stderr, run.stderr
+        # The replay rejects invalid schedules.
         schedule = json.loads((folder / "schedule.json").read_text())
         order = schedule["order"]
         for broken in (list(reversed(order)), order[:-1], order + order[-1:]):

@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-// Axes of each dimension; behind them the pending axes, in the order of the mesh, and then those that are not used.
+// Axes of each dimension, then the pending axes in the order of the mesh, then the unused axes.
 using State = std::vector<std::vector<AxisId>>;
 
 State StateOf(const Placement& placement, size_t rank, const Mesh& mesh) {
@@ -36,7 +36,7 @@ Placement PlacementOf(const State& state) {
   return placement;
 }
 
-// `list` leaves `from` and goes to the end of `to`.
+// Moves `list` from `from` to the end of `to`.
 State Moved(State state, size_t from, size_t to, const std::vector<AxisId>& list) {
   for (AxisId axis : list) {
     std::erase(state[from], axis);
@@ -46,7 +46,7 @@ State Moved(State state, size_t from, size_t to, const std::vector<AxisId>& list
   return state;
 }
 
-// All ordered choices from a list, but the empty one.
+// Returns all ordered choices from a list, except the empty one.
 void Choices(const std::vector<AxisId>& from, std::vector<AxisId> chosen,
              std::vector<std::vector<AxisId>>& out) {
   for (AxisId axis : from) {
@@ -61,7 +61,7 @@ void Choices(const std::vector<AxisId>& from, std::vector<AxisId> chosen,
 int64_t Elements(const State& state, const Dims& dims, const Mesh& mesh) {
   return LargestPart(PlacementOf(state), dims, mesh);
 }
-// What a rank with `elements` sends to the others of a group.
+// Returns the elements that a rank with `elements` sends to the others of a group.
 int64_t Sent(int64_t elements, const std::vector<AxisId>& over, const Mesh& mesh) {
   int64_t ranks = 1;
   for (AxisId axis : over) ranks *= mesh[axis].size;
@@ -73,7 +73,7 @@ struct Move {
   int64_t moved;
 };
 
-// What one collective makes of a state.
+// Returns the states that one collective can make from a state.
 std::vector<Move> Collectives(const State& state, const Dims& dims, const Mesh& mesh) {
   size_t rank = dims.size();
   int64_t have = Elements(state, dims, mesh);
@@ -116,7 +116,7 @@ void AddPlacements(State state, AxisId axis, const Mesh& mesh, std::vector<Place
   }
   size_t rank = state.size() - 2;
   for (size_t at = 0; at < state.size(); ++at) {
-    // Among the axes of a dimension, at every place; elsewhere the order says nothing.
+    // The order of axes matters within a dimension only.
     size_t places = at < rank ? state[at].size() + 1 : 1;
     for (size_t place = 0; place < places; ++place) {
       State more = state;

@@ -1,4 +1,5 @@
-// Every op that has factors, split in every way that they allow, gives on ranks what the whole op gives on one.
+// Splits every op that has factors in every way that they allow, and compares the result on ranks
+// with the whole op on one rank.
 #include <algorithm>
 #include <iostream>
 #include <numeric>
@@ -24,11 +25,11 @@ const std::vector<Mesh>& Meshes() {
   return meshes;
 }
 
-// Ops that run on GPUs only, in the element types of their examples. Without a GPU they are skipped, by name.
+// Ops that run only on GPUs, in the element types of their examples. Skipped without a GPU.
 struct GpuOp {
   OpId op;
   double tolerance;
-  // Without dropout, the state of dropout that comes behind these results is whatever the memory held.
+  // Without dropout, the state of dropout, which follows these results, is uninitialized memory.
   size_t compared = SIZE_MAX;
 };
 constexpr GpuOp kOnGpuOnly[] = {
@@ -52,10 +53,11 @@ size_t ComparedResults(OpId op) {
   return gpu == nullptr ? SIZE_MAX : gpu->compared;
 }
 
-// Written in Python, which libtorch does not hold.
+// Implemented in Python, so libtorch lacks it.
 constexpr OpId kInPythonOnly[] = {op::convert_element_type};
 
-// Ops that ATen does not run in f64, or for which that would be another op. Their results are compared with less precision.
+// Ops that ATen does not run in f64, or for which f64 would change the op. Compared with less
+// precision.
 struct Narrow {
   OpId op;
   double tolerance;
@@ -65,21 +67,21 @@ constexpr Narrow kNarrow[] = {
     {op::view_dtype, 0, "its result depends on the width of an element"},
 };
 
-// ATen itself gives other bits for a part of a tensor than for that part of the whole: elements that do not fill a vector register
-// take other instructions.
+// ATen computes other bits for a part of a tensor: elements that do not fill a vector register use
+// other instructions.
 constexpr OpId kRounded[] = {
     op::gelu,    op::gelu_backward, op::pow_Scalar,   op::pow_Tensor_Tensor,
     op::sigmoid, op::silu,          op::silu_backward};
 constexpr OpId kRoundedIfComplex[] = {op::abs, op::mul_Tensor, op::sgn};
 
-// What they return is whatever the memory held.
+// Ops that return uninitialized memory.
 constexpr OpId kUndefined[] = {op::empty_memory_format, op::empty_like, op::new_empty};
 
 bool Contains(std::span<const OpId> ops, OpId op) {
   return std::ranges::find(ops, op) != ops.end();
 }
 
-// ATen warns of each variance of nothing, of which empty parts have many.
+// Silences ATen's warnings about the variance of empty parts.
 class Quiet : public c10::WarningHandler {
  public:
   void process(const c10::Warning&) override {}
@@ -97,7 +99,7 @@ struct Counts {
   int64_t refused = 0;
 };
 
-// All that is wrong with one op; only the first few are shown.
+// Collects the failures of one op, and shows only the first few.
 class Report {
  public:
   explicit Report(OpId op) : op_(op) {}
@@ -114,7 +116,7 @@ class Report {
   int count_ = 0;
 };
 
-// Data movement and arithmetic on single elements give the same bits, however they are split.
+// Data movement and elementwise arithmetic give the same bits for every split.
 double ToleranceOf(const OpCall& call, const SplitTraits& traits) {
   if (Contains(kUndefined, call.op)) return INFINITY;
   for (const Narrow& narrow : kNarrow) {
@@ -123,7 +125,7 @@ double ToleranceOf(const OpCall& call, const SplitTraits& traits) {
   if (const GpuOp* gpu = FindGpuOp(call.op)) return gpu->tolerance;
   static constexpr std::string_view kExact[] = {"pointwise", "view", "move", "create", "index"};
   bool exact = std::ranges::find(kExact, call.def().family) != std::end(kExact);
-  // Some results of wide operands are narrow all the same: those of whole numbers.
+  // Some results of wide operands are narrow, such as those of integers.
   bool narrow =
       std::ranges::any_of(call.results, [](const Type& type) { return type.dtype == DType::kF32; });
   if (!exact || !traits.kept) return narrow ? 1e-5 : 1e-6;
@@ -144,7 +146,8 @@ Result<compile::NodePlacing> Place(const OpCall& call, const std::vector<Placeme
   return compile::PlaceNode(request, mesh);
 }
 
-// What the operands' placements suggest must be taken up, with the results that the factors promise.
+// PlaceNode must choose the split that the operands' placements suggest, with the results that the
+// factors give.
 std::string CheckPlacing(const OpCall& call, const compile::OpSplit& placements, bool suggested,
                          const Mesh& mesh) {
   Result<compile::NodePlacing> placing =
@@ -165,7 +168,7 @@ void CheckSplits(const OpRun& run, const Mesh& mesh, uint32_t, Counts& counts, R
     std::optional<compile::OpSplit> placements = PlacementsOf(call, split, mesh);
     if (!placements) continue;
     if (known.ok() && std::ranges::find(*known, *placements) == known->end())
-      report.Fail(Describe(call, split, mesh), "SplitsOf does not know it");
+      report.Fail(Describe(call, split, mesh), "SplitsOf lacks it");
     SplitTraits traits = TraitsOf(call, split, mesh);
     ++counts.cases;
     counts.uneven += traits.uneven;
@@ -184,13 +187,13 @@ void CheckSplits(const OpRun& run, const Mesh& mesh, uint32_t, Counts& counts, R
   }
 }
 
-// On each axis an operand is replicated, split along any of its dimensions, or a pending sum.
+// On each axis an operand is replicated, split along any dimension, or a pending sum.
 Placement RandomPlacement(const Type& type, const ExampleInput& data, const Mesh& mesh,
                           std::mt19937& random) {
   Placement placement;
   if (type.is_none()) return placement;
   placement.splits.resize(type.rank());
-  // The state of a random number generator, in u64, is nothing to add, and no GPU does.
+  // The state of a random number generator, in u64, cannot be a sum.
   bool may_be_sum = type.dtype != DType::kBool && type.dtype != DType::kU64 &&
                     data.data == ExampleInput::Data::kAny;
   std::vector<AxisId> axes(mesh.axes().size());
@@ -205,7 +208,7 @@ Placement RandomPlacement(const Type& type, const ExampleInput& data, const Mesh
   return placement;
 }
 
-// However operands lie, they are moved to where the op gives the right results.
+// For arbitrary placements, operands are redistributed so that the op gives correct results.
 void CheckAnyPlacements(const OpRun& run, const Mesh& mesh, uint32_t seed, Counts& counts,
                         Report& report) {
   constexpr int kTries = 6;
@@ -216,7 +219,7 @@ void CheckAnyPlacements(const OpRun& run, const Mesh& mesh, uint32_t seed, Count
     for (size_t o = 0; o < call.operands.size(); ++o)
       placements.operands.push_back(RandomPlacement(call.operands[o], call.data[o], mesh, random));
     Result<compile::NodePlacing> placing = Place(call, placements.operands, nullptr, mesh);
-    // Operands that split a sum differently are refused, and that is all that is.
+    // Only operands that split a sum differently are rejected.
     if (!placing.ok() && placing.diagnostics()[0].kind == Diag::kContraction) {
       ++counts.refused;
       continue;
@@ -235,10 +238,10 @@ void CheckAnyPlacements(const OpRun& run, const Mesh& mesh, uint32_t seed, Count
   }
 }
 
-// In f64 where that runs. Nothing where nothing runs.
+// Makes a run in f64, or in the call's own types if f64 is not supported; nullopt if neither runs.
 std::optional<OpRun> MakeRun(const OpCall& call, uint32_t seed) {
   if (Contains(kInPythonOnly, call.op)) return std::nullopt;
-  // Kernels for GPUs take only some sizes; an op of which no call runs is a failure all the same.
+  // Kernels for GPUs support only some sizes. An op without any supported call is a failure.
   if (FindGpuOp(call.op) != nullptr) {
     if (!at::hasCUDA()) return std::nullopt;
     Result<OpRun> run = OpRun::Make(call, seed, c10::kCUDA);
@@ -255,7 +258,7 @@ bool CanBeSplit(const OpCall& call) { return !CallSplits(call, Meshes()[0]).empt
 
 using Check = void (*)(const OpRun&, const Mesh&, uint32_t, Counts&, Report&);
 
-// The op's calls in several sizes, on all meshes. Returns whether any of them can be split.
+// Checks the op's calls in several sizes, on all meshes. Returns whether any of them can be split.
 bool ForEachCall(OpId op, Check check, Counts& counts) {
   Report report(op);
   bool splits = false;
@@ -302,7 +305,7 @@ TEST(Conformance, OfEveryOpWithOperandsAnywhere) {
   Quiet quiet;
   Counts counts;
   for (OpId op : Ops().ids()) {
-    // What is drawn at random on each rank is not the same on all.
+    // Random numbers differ between ranks.
     if (op != kOpaqueOp && Ops()[op].family != "comm" && Ops()[op].effect() != Effect::kRandom)
       ForEachCall(op, CheckAnyPlacements, counts);
   }

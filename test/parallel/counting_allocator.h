@@ -1,4 +1,4 @@
-// For the tests of this folder: an allocator of tensors that counts bytes.
+// An allocator of tensors that counts bytes, for the tests in this folder.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// Counts the bytes of tensors while it lives.
+// Counts the bytes of tensors while it exists.
 class CountingAllocator : public c10::Allocator {
  public:
   CountingAllocator() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }

@@ -1,4 +1,5 @@
-// Training steps as graphs on ranks against eager training: every bit of the loss and of what every rank holds.
+// Compares training steps as graphs on ranks with eager training: every bit of the loss and of the
+// ranks' state.
 #include <gtest/gtest.h>
 
 #include "heddle/run/train/exact.h"
@@ -23,11 +24,11 @@ void ExpectTheSameBits(const SmallJob& job, const Module& local, const run::Redu
     ASSERT_TRUE(trained.ok()) << Format(trained.diagnostics());
     ASSERT_TRUE(eager->Step(lr).ok());
     run::Comparison comparison = run::Compare(*session, *eager, params);
-    // The loss, and four tensors for each parameter.
+    // The loss, and four tensors per parameter.
     EXPECT_EQ(comparison.tensors, static_cast<int64_t>(session->ranks().size() * (1 + 4 * params)));
     ASSERT_FALSE(comparison.first.has_value())
         << "step " << step << " rank " << comparison.first->rank << " "
-        << (comparison.first->held ? Name(*comparison.first->held) : "loss") << " of "
+        << (comparison.first->kind ? Name(*comparison.first->kind) : "loss") << " of "
         << job.model().params[comparison.first->param].name;
     EXPECT_EQ(comparison.differing_bits, 0);
   }
@@ -71,7 +72,7 @@ constexpr Layout kExpertLayouts[] = {{"fsdp8_ep4", 1, 8, 1, true, true, 4},
                                      {"fsdp2_tp2_ep4_whole_sequences", 1, 2, 2, false, true, 4},
                                      {"fsdp2_tp2_ep4_whole_logits", 1, 2, 2, true, false, 4},
                                      {"hsdp2x4_ep2", 2, 4, 1, true, true, 2},
-                                     // Routers have fewer rows than there are ranks.
+                                     // Routers have fewer rows than the number of ranks.
                                      {"fsdp16_ep4", 1, 16, 1, true, true, 4},
                                      {"fsdp4_tp2_ep2_etp2", 1, 4, 2, true, true, 2, 2},
                                      {"hsdp2x2_tp2_ep2_etp2", 2, 2, 2, false, true, 2, 2}};
@@ -80,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Experts, EagerTest,
                                           testing::ValuesIn(kExpertLayouts)),
                          LayoutName);
 
-// Decoders of other families, and mixtures whose experts nobody shares.
+// Decoders of other families, and mixtures whose experts are not shared.
 INSTANTIATE_TEST_SUITE_P(
     OtherTensor, EagerTest,
     testing::Combine(testing::Values(Debug{"qwen3", "debugmodel", DType::kF32}, kDebugs[3],
@@ -88,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn({kTensorLayouts[1], kTensorLayouts[3]})),
     LayoutName);
 
-// One sequence on each rank: tensor-parallel ranks route parts of it.
+// With one sequence per rank, tensor-parallel ranks route parts of it.
 TEST(EagerExperts, ShareOneSequence) {
   run::MakeExact();
   for (const Debug& debug : {kDebugs[3], kDebugs[4]}) {
@@ -97,14 +98,14 @@ TEST(EagerExperts, ShareOneSequence) {
   }
 }
 
-// Positions, rows of weights and batches that do not divide.
+// Positions, rows of weights and batches that do not divide evenly.
 TEST(EagerOrders, AgreeWhereNothingDivides) {
   run::MakeExact();
   SmallJob job(kDebugs[0], {"fsdp3_tp4", 1, 3, 4}, /*rows=*/2, /*seq_len=*/18);
   ExpectTheSameBits(job, job.local(), run::Reducer());
 }
 
-// Even payloads: which tensors are reduced together makes no difference.
+// For even payloads, grouping into buckets does not change the bits.
 TEST(EagerOrders, AgreeInOtherOrders) {
   run::MakeExact();
   SmallJob job(kDebugs[0], {"fsdp4_tp2", 1, 4, 2});

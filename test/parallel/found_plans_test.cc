@@ -1,4 +1,4 @@
-// Plans that the solver found give the loss and gradients of the whole graph on ranks, in f64.
+// Automatic plans give the loss and gradients of the whole graph on ranks, in f64.
 #include <ATen/Parallel.h>
 
 #include "heddle/search/placement/auto_plan.h"
@@ -15,7 +15,7 @@ struct Case {
 
 run::Model MakeSmall(run::ModelConfig config, int64_t batch, int64_t seq_len) {
   at::set_num_threads(1);
-  // Two layers are decided as many are; the one with 300 million parameters has fewer experts, too.
+  // Two layers are enough to decide. The model with 300 million parameters gets fewer experts, too.
   config.n_layers = std::min<int64_t>(config.n_layers, 2);
   if (config.moe.experts > 16) {
     config.moe.experts = 8;
@@ -25,7 +25,8 @@ run::Model MakeSmall(run::ModelConfig config, int64_t batch, int64_t seq_len) {
                          {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
 }
 
-// The cheapest plan, and the cheapest in half of its memory, or in as little as possible: small models would rather not be split at all.
+// Runs the cheapest plan, and the cheapest with half the memory or the minimum: small models are
+// otherwise not split at all.
 void ExpectFoundPlansRun(const run::Model& model, std::string_view mesh) {
   Module whole = *run::CaptureModel(model);
   compile::Plan plan =
@@ -39,7 +40,7 @@ void ExpectFoundPlansRun(const run::Model& model, std::string_view mesh) {
   ASSERT_TRUE(free.ok()) << Format(free.diagnostics());
   int tried = 0;
   for (int64_t eighths : {4, 5, 6, 7, 8}) {
-    // One of those in less memory is enough.
+    // One plan with less memory is enough.
     if (tried > 0 && eighths < 8) continue;
     search::MemoryLimit limit{{free->memory.value * eighths / 8}, true};
     Result<search::AutoPlan> found = planner->Find({.memory = limit});
@@ -78,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(All, FoundPlans, testing::ValuesIn(Cases()), [](const a
   return fmt::format("{}_{}_{}d", info.param.family, info.param.flavor, axes);
 });
 
-// Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.
+// Ranks divide no size: three ranks for heads; positions, vocabulary and hidden units for none.
 TEST(UnevenFoundPlans, GiveTheLossAndGradientsOfTheWholeGraph) {
   run::ModelConfig config = *run::FindModel("llama3", "debugmodel");
   config.n_layers = 2;

@@ -1,5 +1,5 @@
-// The memory that a graph is said to need, against the bytes that running it allocates, node by node; and what decisions about memory leave
-// of bits: all of them.
+// Compares the predicted memory of a graph with the bytes that a run allocates, node by node. Also
+// checks that memory decisions do not change bits.
 #include <map>
 #include <optional>
 #include <random>
@@ -17,8 +17,8 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/world.h"
 #include "heddle/search/memory/memory_search.h"
 #include "test/checks/narrow_model.h"
 #include "test/parallel/counting_allocator.h"
@@ -27,7 +27,8 @@
 namespace heddle {
 namespace {
 
-// What lives on the device and in host memory while each node runs, inputs left out: the caller holds them.
+// Returns the predicted bytes in device and host memory at each node, without inputs, which the
+// caller owns.
 std::vector<int64_t> Predicted(const Graph& graph) {
   Liveness liveness(graph);
   std::vector<int64_t> live(graph.node_count());
@@ -38,15 +39,16 @@ std::vector<int64_t> Predicted(const Graph& graph) {
   return live;
 }
 
-// The outputs of each rank. `inputs_by_rank` are consumed, so that updates write over nobody else's. Where numbers of rows are known while
-// running only, what is predicted is the most that it may be: `at_most`.
+// Returns the outputs of each rank. Consumes `inputs_by_rank`, so that updates have exclusive
+// storage. `at_most`: numbers of rows are dynamic, so the prediction is an upper bound.
 std::vector<run::Tensors> ExpectThePredictedBytes(const Module& module,
                                                   const std::vector<run::Tensors>& inputs_by_rank,
                                                   bool at_most = false) {
   const Graph& graph = module.graphs[0];
-  Result<run::World> world = run::World::Compile(module, graph, {.share_results = false});
-  EXPECT_TRUE(world.ok()) << Format(world.diagnostics());
-  if (!world.ok()) return {};
+  Result<run::RankProgram> program =
+      run::RankProgram::Compile(module, graph, {.share_results = false});
+  EXPECT_TRUE(program.ok()) << Format(program.diagnostics());
+  if (!program.ok()) return {};
   std::vector<int64_t> predicted = Predicted(graph);
   int64_t before = CountingAllocator::live;
   int64_t wrong = 0;
@@ -59,7 +61,7 @@ std::vector<run::Tensors> ExpectThePredictedBytes(const Module& module,
     ADD_FAILURE() << PrintNode(module, graph, node) << "\nallocated " << allocated << ", predicted "
                   << expected;
   };
-  Result<std::vector<run::Tensors>> outputs = world->Run(inputs_by_rank, compare);
+  Result<std::vector<run::Tensors>> outputs = program->Run(inputs_by_rank, compare);
   EXPECT_TRUE(outputs.ok()) << Format(outputs.diagnostics());
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(spared > 0, at_most);
@@ -89,7 +91,7 @@ std::string DebugName(const testing::TestParamInfo<DebugModel>& info) {
   return fmt::format("{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute));
 }
 
-// A debug model captured, and what a step of it takes.
+// A captured debug model, and the inputs of its step.
 struct CapturedStep {
   run::Model model;
   Module whole;
@@ -149,8 +151,8 @@ INSTANTIATE_TEST_SUITE_P(All, ModelMemory,
                                          DebugModel{"mlp", "small", DType::kF32}),
                          DebugName);
 
-// Ranks that share experts: rows stand in buffers of the most that may come, whose memory is known; or in as much as they need, which is
-// never more than that.
+// Ranks that share experts keep rows in buffers of the maximum size, whose memory is predicted
+// exactly. Without buffers, they need at most that.
 TEST(ExpertMemory, IsWhatWasPredictedOrLess) {
   at::set_num_threads(1);
   CountingAllocator allocator;
@@ -176,7 +178,8 @@ TEST(ExpertMemory, IsWhatWasPredictedOrLess) {
   }
 }
 
-// What each policy makes of a local graph, by name; what nobody decides about first.
+// Returns the graphs that each policy makes from a local graph, by name; first the graph without
+// decisions.
 std::vector<std::pair<std::string, Module>> Decided(const Module& local) {
   std::vector<std::pair<std::string, Module>> decided{{"", After(local, "clean, fsdp")}};
   for (const char* policy : {"policy=full", "policy=\"layers:2\"", "policy=selective",
@@ -223,7 +226,7 @@ TEST_P(PolicyMemory, IsWhatWasPredictedAndNoBitIsAnother) {
             << "rank " << rank << ", output " << graph.outputs()[i].label;
     }
   }
-  // Policies decided something.
+  // The policies kept some values.
   EXPECT_GT(kept.size(), 4U);
 }
 
@@ -234,16 +237,16 @@ INSTANTIATE_TEST_SUITE_P(All, PolicyMemory,
                                          DebugModel{"deepseek_v3", "debugmodel", DType::kF32}),
                          DebugName);
 
-// Sums of sums round differently, and by nothing more.
+// Summing in chunks rounds differently; nothing else changes.
 class LossInChunks : public testing::TestWithParam<DebugModel> {};
 
 TEST_P(LossInChunks, IsTheWholeLossUpToRounding) {
   at::set_num_threads(1);
-  // Without AdamW, whose first step takes nothing but signs of gradients.
+  // Without AdamW, whose first step depends only on the signs of gradients.
   CapturedStep step = CaptureDebug(GetParam(), 2, std::nullopt);
   std::vector<at::Tensor> expected = OutputsOf(step.whole, step.inputs);
   Module local = step.On({{"dp", 4}, {"tp", 2}});
-  // A rank has 16 rows; 5 of them leave a rest.
+  // A rank has 16 rows; chunks of 5 leave a remainder.
   for (const char* passes :
        {"chunk-loss{rows=5}, rematerialize, fsdp",
         "clean, chunk-loss{rows=8}, checkpoint{policy=full}, rematerialize, fsdp"}) {
@@ -273,7 +276,8 @@ INSTANTIATE_TEST_SUITE_P(All, LossInChunks,
                                          DebugModel{"deepseek_v3", "debugmodel", DType::kF32}),
                          DebugName);
 
-// Views, arithmetic, launches of several tensors, host memory and updates over square matrices, so that any value fits anywhere.
+// Views, arithmetic, launches of several tensors, host memory and updates, all over square
+// matrices, so that values are interchangeable.
 std::string RandomText(uint32_t seed) {
   std::mt19937 random(seed);
   auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };

@@ -1,4 +1,4 @@
-// Every model on every usual mesh gives the loss and gradients of the whole graph, in f64.
+// Every model gives the loss and gradients of the whole graph on every usual mesh, in f64.
 #include <ATen/Parallel.h>
 
 #include "heddle/compile/manager/manager.h"
@@ -58,11 +58,11 @@ const std::vector<ModelLayout>& Layouts() {
       {"hsdp2x2_ep2",
        {{"rep", 2}, {"dp", 2}},
        {.axes = {{"replicate", "rep"}, {"shard", "dp"}}, .experts = {"dp"}}},
-      // Each expert is split over tensor-parallel ranks.
+      // Tensor-parallel ranks split each expert.
       {"fsdp2_tp2_ep2_etp2",
        {{"dp", 2}, {"tp", 2}},
        {.axes = {{"shard", "dp"}, {"tensor", "tp"}}, .experts = {"dp"}}},
-      // Neither the batch nor the weights divide by three.
+      // Three ranks divide neither the batch nor the weights.
       {"fsdp3", {{"dp", 3}}, {.axes = {{"shard", "dp"}}}},
   };
   return layouts;
@@ -80,8 +80,9 @@ constexpr Named kFamilies[] = {{"llama3", "debugmodel"},
 
 class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> {
  protected:
-  // Whole on one mesh, which has an axis of each kind; narrow, with two layers, on the others. One of
-  // the two has experts if the family has any. The model with 300 million parameters is never whole.
+  // Whole on one mesh, which has an axis of each kind; narrow, with two layers, on the others. One
+  // of the two has experts if the family has any. The model with 300 million parameters is never
+  // whole.
   static run::Model MakeDebug(const Named& family, const ModelLayout& layout) {
     at::set_num_threads(1);
     run::ModelConfig config = *run::FindModel(family.name, family.flavor);
@@ -106,7 +107,7 @@ TEST_P(ParallelModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   ExpectTheWholeGraphsOutputs(whole, local, InputsOf(model, whole));
 }
 
-// Three experts get everything: their rank most rows of all, others none.
+// Three experts get all tokens: their rank gets most rows, others none.
 TEST_P(ParallelExperts, GiveTheSameWhereFewExpertsGetEverything) {
   auto [family, at] = GetParam();
   const ModelLayout& layout = Layouts()[at];
@@ -123,15 +124,15 @@ TEST_P(ParallelExperts, GiveTheSameWhereFewExpertsGetEverything) {
       inputs[i] = inputs[i].clone();
       inputs[i].narrow(0, 5, 3).fill_(100);
     } else if (label.ends_with("router.gate.weight") && !model.config.moe.bias) {
-      // All experts are alike to every token, and all tokens take the same.
+      // All experts have the same score for every token, so all tokens choose the same.
       inputs[i] = inputs[i].clone().zero_();
     }
   }
   ExpectTheWholeGraphsOutputs(whole, local, inputs);
 }
 
-// Tokens of a block in two parts: sums of sums round differently, and by nothing more. With two sequences on each rank parts are sequences,
-// and attention is in parts, too.
+// Tokens of a block in two chunks: sums round differently; nothing else changes. With two sequences
+// per rank, chunks are sequences, and attention is chunked, too.
 TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
   at::set_num_threads(1);
   for (const Named& family :
@@ -165,7 +166,7 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
   }
 }
 
-// Nothing divides: heads and nothing else by three, positions, vocabulary and hidden units by none.
+// Ranks divide no size: three ranks for heads; positions, vocabulary and hidden units for none.
 TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   at::set_num_threads(1);
   for (const char* family : {"llama3", "qwen3"}) {
@@ -199,7 +200,7 @@ std::string NameOfLayout(const testing::TestParamInfo<ParallelModels::ParamType>
   return fmt::format("{}_{}_{}", family.name, family.flavor, Layouts()[at].name);
 }
 
-// Models with experts, in layouts that spread them.
+// Returns the cases of models with experts, in layouts that distribute them.
 std::vector<ParallelModels::ParamType> ExpertLayouts() {
   std::vector<ParallelModels::ParamType> found;
   for (const Named& family : kFamilies) {

@@ -12,7 +12,7 @@ struct MoreCall {
   std::string_view call;
 };
 
-// Ways of calling an op that change its factors, or for which the local sizes could be mistaken.
+// Further calls of ops, which change factors or have local sizes that are easily confused.
 constexpr MoreCall kMoreCalls[] = {
     {op::add_Tensor, "(f32[4,1], f32[6])"},
     {op::add_Tensor, "(f32[4,6], f32[])"},
@@ -166,7 +166,7 @@ DType Wide(DType dtype) {
   return IsFloat(dtype) ? DType::kF64 : dtype;
 }
 
-// Works out results and factors; false if the op does not take the call.
+// Infers results and factors. Returns false if the op does not accept the call.
 bool Infer(OpCall& call) {
   Mesh mesh;
   SymbolTable symbols;
@@ -190,7 +190,8 @@ Dims SizesOf(const TensorFactors& dims, const Type& type, const std::vector<int6
   return out;
 }
 
-// The call with factors of these sizes, or nothing where the op does not take it, or gives other results.
+// Returns the call with factors of these sizes; nullopt if the op does not accept it or gives other
+// results.
 std::optional<OpCall> WithSizes(const OpCall& call, const std::vector<int64_t>& sizes) {
   OpCall out = call;
   const Factors& factors = call.factors;
@@ -201,7 +202,7 @@ std::optional<OpCall> WithSizes(const OpCall& call, const std::vector<int64_t>& 
     expected.push_back(SizesOf(factors.results[r], call.results[r], sizes));
   if (!call.def().def->shape_attr.empty()) out.attrs.Set(call.def().def->shape_attr, expected[0]);
   if (out.attrs.Find("num_weights") != nullptr) out.attrs.Set("num_weights", expected[0][0]);
-  // Numbers that are looked up in a table stay below its size.
+  // Indices into a table must stay below its size.
   for (ExampleInput& input : out.data) {
     for (FactorId f = 0; f < sizes.size(); ++f) {
       bool table = factors.factors[f].masked && input.data == ExampleInput::Data::kBelow;
@@ -259,7 +260,8 @@ std::optional<OpCall> Widened(const OpCall& call) {
 }
 
 OpCall Resized(const OpCall& call, size_t turn) {
-  // Of two, three and four ranks, some divide each of these and some do not; and some of their last parts are empty.
+  // Each size is a multiple of some of two, three and four ranks, and not of others; some last
+  // parts are empty.
   static constexpr int64_t kSizes[][4] = {{5, 7, 3, 6}, {6, 5, 9, 3}, {2, 1, 8, 4}};
   std::vector<int64_t> sizes;
   for (const Factor& factor : call.factors.factors) sizes.push_back(factor.size);
@@ -300,7 +302,7 @@ Module ModuleOf(const OpCall& call, View view, const Mesh& mesh,
                               .attrs = graph.InternAttrs(call.attrs),
                               .results = specs});
   for (size_t r = 0; r < call.results.size(); ++r) {
-    // What is undefined cannot be compared.
+    // Undefined results cannot be compared.
     if (call.results[r].is_none()) continue;
     Output output;
     output.value = graph.results(node)[r];

@@ -1,4 +1,5 @@
-// Calls of ops to test sharding with: the example of each, further ways of calling it, and both in other sizes.
+// Calls of ops for sharding tests: the example of each op, further calls, and both with other
+// sizes.
 #pragma once
 
 #include <string>
@@ -9,13 +10,13 @@
 
 namespace heddle {
 
-// One call, by value: types can be changed and the rest worked out anew.
+// One call, by value: after a change of types, the rest can be inferred again.
 struct OpCall {
   OpId op;
   Attrs attrs;
-  // Flat; none where one is absent.
+  // In flat order; none for an absent operand.
   std::vector<Type> operands;
-  // What the numbers of each operand should be.
+  // The kind of numbers for each operand.
   std::vector<ExampleInput> data;
   Types results;
   Factors factors;
@@ -23,20 +24,22 @@ struct OpCall {
   const Op& def() const { return Ops()[op]; }
 };
 
-// A call from an example in text.
+// Parses a call from an example.
 OpCall MakeCall(OpId op, std::string_view example);
-// The op's own example and those of the table in op_call.cc.
+// Returns the op's own example and those of the table in op_call.cc.
 std::vector<OpCall> CallsOf(OpId op);
-// Floats become f64 and complex numbers c128, also where attributes name them; nothing if the op takes no such call.
+// Changes floats to f64 and complex numbers to c128, also in attributes; nullopt if the op does not
+// accept it.
 std::optional<OpCall> Widened(const OpCall& call);
-// The call with other sizes of the loops that can be split: as many as the op takes. `turn` picks the sizes.
+// Changes as many sizes of splittable loops as the op accepts. `turn` selects the sizes.
 OpCall Resized(const OpCall& call, size_t turn);
 
-// A graph of this call alone. Placements are by flat operand and result; without a mesh, none are needed.
+// Returns a graph of this call. Placements are by flat operand and result; without a mesh, they may
+// be empty.
 Module ModuleOf(const OpCall& call, View view, const Mesh& mesh,
                 const std::vector<Placement>& operands, const std::vector<Placement>& results);
 
-// `aten.mm (m k, k n) -> (m n) ...: f64[8,16], f64[16,4]`
+// Formats a call as `aten.mm (m k, k n) -> (m n) ...: f64[8,16], f64[16,4]`.
 std::string Describe(const OpCall& call);
 
 }  // namespace heddle

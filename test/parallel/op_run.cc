@@ -16,7 +16,7 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/fault.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/test/run_on_whole.h"
 
 namespace heddle {
 namespace {
@@ -33,9 +33,9 @@ double RandomNumber(DType dtype, const ExampleInput& note, int64_t at, int64_t c
     case ExampleInput::Data::kAny: break;
   }
   if (dtype == DType::kBool) return unit < 0.5 ? 0 : 1;
-  // No zeros, by which something may be divided.
+  // Avoids zeros, because some ops divide.
   if (IsInteger(dtype)) return sign * (1 + std::floor(unit * 5));
-  // Eighths, so that sums over all ranks of a mesh fit the eight bits of bf16.
+  // Multiples of 1/8, so that sums over all ranks fit the eight bits of bf16.
   if (dtype == DType::kBF16) return sign * (2 + std::floor(unit * 12)) / 8;
   return sign * (0.25 + unit * 1.5);
 }
@@ -74,7 +74,7 @@ int CountCollectives(const Graph& graph) {
   return count;
 }
 
-// Whether each rank has a tensor of the size of its part.
+// Whether each rank has a tensor of the size of its shard.
 bool HaveSizesOf(const Module& local, size_t o, const std::vector<std::vector<at::Tensor>>& by_rank,
                  const at::Tensor& whole) {
   const Graph& graph = local.graphs[0];
@@ -104,7 +104,7 @@ bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance) {
 Result<OpRun> OpRun::Make(OpCall call, uint32_t seed, c10::Device device) {
   OpRun run(std::move(call), seed, device);
   Module module = ModuleOf(run.call_, View::kLocal, Mesh(), {}, {});
-  HEDDLE_TRY(run.whole_, run::World::Compile(module, module.graphs[0], {.device = device}));
+  HEDDLE_TRY(run.whole_, run::RankProgram::Compile(module, module.graphs[0], {.device = device}));
   std::vector<at::Tensor> inputs;
   for (size_t i = 0; i < run.call_.operands.size(); ++i) {
     if (!run.call_.operands[i].is_none()) inputs.push_back(run.MakeOperand(i, {}, Mesh()).whole);
@@ -124,7 +124,7 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
   Placement splits{placement.splits, {}};
   Operand out;
   out.parts.resize(static_cast<size_t>(mesh.ranks()));
-  // Ranks at one place along the axes of the sum have parts of one summand.
+  // Ranks with equal coordinates along the axes of the sum have shards of the same summand.
   std::map<std::vector<int64_t>, at::Tensor> summands;
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     std::vector<int64_t> place;
@@ -132,12 +132,12 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
     auto [at, added] = summands.try_emplace(place);
     if (added) {
       at->second = RandomTensor(call_.operands[i], call_.data[i], random_).to(device_);
-      // Sums of whole numbers could be zero, by which something may be divided.
+      // Avoids sums of zero, because some ops divide.
       if (!sums.empty() && IsInteger(call_.operands[i].dtype)) at->second = at::abs(at->second);
       out.whole = out.whole.defined() ? at::add(out.whole, at->second) : at->second;
     }
     out.parts[static_cast<size_t>(rank)] = run::ShardOf(at->second, splits, mesh, rank);
-    // An update takes the storage of its operands over.
+    // An update takes over the storage of its operands.
     if (call_.def().effect() == Effect::kUpdate)
       out.parts[static_cast<size_t>(rank)] = out.parts[static_cast<size_t>(rank)].clone();
   }
@@ -147,7 +147,7 @@ OpRun::Operand OpRun::MakeOperand(size_t i, const Placement& placement, const Me
 
 OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operands, double tolerance,
                             size_t compared) const {
-  // Nothing is written where a test runs.
+  // Writes no reproducers into the current directory.
   compile::ManagerOptions options{
       .dump_dir = "", .stop_after = -1, .reproducer_dir = testing::TempDir()};
   Module local = std::move(global);
@@ -158,8 +158,9 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
     outcome.error = what + "\n" + Print(local);
     return outcome;
   };
-  Result<run::World> world = run::World::Compile(local, local.graphs[0], {.device = device_});
-  if (!world.ok()) return fail(Format(world.diagnostics()));
+  Result<run::RankProgram> program =
+      run::RankProgram::Compile(local, local.graphs[0], {.device = device_});
+  if (!program.ok()) return fail(Format(program.diagnostics()));
   std::vector<at::Tensor> inputs;
   std::vector<std::vector<at::Tensor>> by_rank(static_cast<size_t>(local.mesh.ranks()));
   for (size_t i = 0; i < call_.operands.size(); ++i) {
@@ -171,7 +172,7 @@ OpRun::Outcome OpRun::Check(Module global, const std::vector<Placement>& operand
   }
   Result<std::vector<at::Tensor>> expected = RunWhole(inputs);
   if (!expected.ok()) return fail("whole: " + Format(expected.diagnostics()));
-  Result<std::vector<std::vector<at::Tensor>>> parts = world->Run(by_rank);
+  Result<std::vector<std::vector<at::Tensor>>> parts = program->Run(by_rank);
   if (!parts.ok()) return fail(Format(parts.diagnostics()));
   for (size_t o = 0; o < std::min(compared, expected->size()); ++o) {
     if (std::isinf(tolerance)) {

@@ -1,4 +1,4 @@
-// One call, run whole on one rank and in parts on all ranks, with random numbers.
+// Runs one call whole on one rank, and split on all ranks, with random numbers.
 #pragma once
 
 #include <random>
@@ -7,28 +7,29 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "test/parallel/op_call.h"
 
 namespace heddle {
 
 class OpRun {
  public:
-  // Fails where ATen does not run the call on this device.
+  // Fails if ATen does not run the call on this device.
   static Result<OpRun> Make(OpCall call, uint32_t seed, c10::Device device = c10::kCPU);
 
   const OpCall& call() const { return call_; }
 
-  // Runs `insert-redistributions, lower, localize` on a global graph of the call, then the local graph on ranks, and compares
-  // its outputs with the whole ones: within `tolerance` of the largest element, or to the last bit for 0, or only in their
-  // sizes if it is infinite. `operands` are their global placements; each summand of a pending one is random.
+  // Runs `insert-redistributions, lower, localize` on a global graph of the call, then the local
+  // graph on ranks, and compares its outputs with the whole ones: within `tolerance` of the largest
+  // element, bitwise for 0, or only their sizes if it is infinite. `operands` are the global
+  // placements of the operands. The summands of a pending sum are random.
   struct Outcome {
-    // What is wrong, if anything.
+    // The fault; empty if there is none.
     std::string error;
-    // Moves of data between ranks.
+    // Number of collectives.
     int collectives = 0;
   };
-  // Only the first `compared` outputs are looked at.
+  // Compares only the first `compared` outputs.
   Outcome Check(Module global, const std::vector<Placement>& operands, double tolerance,
                 size_t compared = SIZE_MAX) const;
 
@@ -36,7 +37,7 @@ class OpRun {
   OpRun(OpCall call, uint32_t seed, c10::Device device)
       : call_(std::move(call)), device_(device), random_(seed) {}
 
-  // By flat operand: the whole of it, and the part of each rank.
+  // By flat operand: the whole tensor, and each rank's shard.
   struct Operand {
     at::Tensor whole;
     std::vector<at::Tensor> parts;
@@ -48,10 +49,11 @@ class OpRun {
   c10::Device device_;
   // Numbers differ from case to case.
   mutable std::mt19937 random_;
-  std::optional<run::World> whole_;
+  std::optional<run::RankProgram> whole_;
 };
 
-// Whether two tensors are the same, up to this difference relative to the largest element of `b`. NaN equals NaN.
+// Whether two tensors agree up to `tolerance`, relative to the largest element of `b`. NaN equals
+// NaN.
 bool AreClose(const at::Tensor& a, const at::Tensor& b, double tolerance);
 
 }  // namespace heddle

@@ -8,7 +8,7 @@ namespace {
 
 bool CanSplit(const Factor& factor) { return factor.kind != FactorKind::kWhole; }
 
-// Sums of true and false are nobody's summands.
+// Booleans cannot be pending sums.
 bool CanBeSum(const OpCall& call, const std::vector<uint32_t>& group) {
   return std::ranges::all_of(group, [&](uint32_t i) {
     return call.operands[i].is_none() || call.operands[i].dtype != DType::kBool;
@@ -20,7 +20,7 @@ bool HasFactor(const TensorFactors& dims, FactorId f) {
                              [&](const DimFactors& d) { return std::ranges::count(d, f) > 0; });
 }
 
-// Positions of a dimension that a rank has: those whose every factor is in the rank's part of it.
+// Returns the positions of a dimension on a rank: those whose every factor is in the rank's part.
 std::set<int64_t> PositionsAt(const DimFactors& dim, const OpCall& call, const CallSplit& split,
                               const Mesh& mesh, int64_t rank) {
   std::set<int64_t> positions{0};
@@ -36,13 +36,15 @@ std::set<int64_t> PositionsAt(const DimFactors& dim, const OpCall& call, const C
   return positions;
 }
 
-// The axes of a dimension, if splitting it over them gives every rank the positions that it must have.
+// Returns the axes of a dimension, if splitting it over them gives every rank the correct
+// positions.
 std::optional<Axes> AxesOf(const DimFactors& dim, int64_t size, const OpCall& call,
                            const CallSplit& split, const Mesh& mesh) {
   Axes axes;
   for (FactorId f : dim) {
     for (AxisId axis : split.by_factor[f]) axes.Add(axis);
-    // Uneven parts of a merged dimension line up only by chance; the code under test never asks for them.
+    // Uneven parts of a merged dimension match only by chance, and the code under test never uses
+    // them.
     bool even = call.factors.factors[f].size % mesh.Size(split.by_factor[f]) == 0;
     if (dim.size() > 1 && !even) return std::nullopt;
   }
@@ -80,7 +82,7 @@ bool CallSplit::has_sums() const {
 
 namespace {
 
-// One loop of every operand at once, over each axis and each pair of axes.
+// Returns splits of one loop of every operand, over each axis and each pair of axes.
 std::vector<CallSplit> SumsOfParts(const OpCall& call, const Mesh& mesh) {
   std::vector<CallSplit> splits;
   size_t axes = mesh.axes().size();
@@ -128,7 +130,7 @@ std::vector<CallSplit> CallSplits(const OpCall& call, const Mesh& mesh) {
       splits.push_back(one);
       for (AxisId b = 0; b < axes; ++b) {
         if (a == b) continue;
-        // For a group the order of axes says nothing.
+        // The order of axes has no effect on a group.
         bool is_group = ways[w] >= factors.factors.size();
         CallSplit two = one;
         axes_of(two, ways[w]).Add(b);
@@ -174,7 +176,7 @@ std::optional<compile::OpSplit> PlacementsOf(const OpCall& call, const CallSplit
         const Factor& factor = factors.factors[f];
         if (factor.kind == FactorKind::kReduce && !HasFactor(factors.results[r], f))
           AddSums(*placement, split.by_factor[f], factor.reduce);
-        // All loops together make one sum.
+        // All loops together form one sum.
         bool some = !split.by_factor[f].empty();
         if (factors.sums_parts && some) break;
       }

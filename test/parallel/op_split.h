@@ -1,6 +1,7 @@
-// Every way of splitting one call over a mesh that its factors allow, and what each asks of operands and makes of results.
+// Every split of a call over a mesh that its factors allow, with the placements of operands and
+// results.
 //
-// Worked out anew from the meaning of factors, not with the code under test.
+// Computed from the meaning of factors, independently of the code under test.
 #pragma once
 
 #include <string>
@@ -20,22 +21,23 @@ struct CallSplit {
   bool has_sums() const;
 };
 
-// One loop or group over each axis and over each ordered pair of axes, and two of them over two axes.
+// Returns the splits of one loop or group over each axis and each ordered pair of axes, and of two
+// over two axes.
 std::vector<CallSplit> CallSplits(const OpCall& call, const Mesh& mesh);
 
-// Nothing where a placement cannot say it: parts that lie apart inside of a merged dimension, or an empty part of a loop that
-// must have none.
+// Returns nullopt if a placement cannot express the split: parts that are not contiguous in a
+// merged dimension, or an empty part of a loop that must not have one.
 std::optional<compile::OpSplit> PlacementsOf(const OpCall& call, const CallSplit& split,
                                              const Mesh& mesh);
 
-// What a split is like, for the counts.
+// Properties of a split, for the counts.
 struct SplitTraits {
-  // Some part is shorter than others; some part is empty.
+  // Some parts are smaller than others; some parts are empty.
   bool uneven = false;
   bool empty = false;
-  // Every loop that is split has a loop of an operand, so that operands alone suggest the split.
+  // Every split loop is a loop of an operand, so that operands alone suggest the split.
   bool suggested = true;
-  // All results are put together from parts, without arithmetic.
+  // All results are assembled from parts, without arithmetic.
   bool kept = true;
 };
 SplitTraits TraitsOf(const OpCall& call, const CallSplit& split, const Mesh& mesh);

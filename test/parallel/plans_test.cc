@@ -1,5 +1,5 @@
-// What plans make of captured models: counts of collectives, one rank, options, the same text every time, also of what is partitioned
-// twice.
+// Tests plans of captured models: numbers of collectives, a single rank, options, deterministic
+// text, and partitioning twice.
 #include <ATen/Parallel.h>
 #include <ATen/ops/mul.h>
 
@@ -34,7 +34,7 @@ Module Placed(const run::Model& model, std::vector<MeshAxis> mesh,
   return Placed(model, Captured(model), std::move(mesh), preset);
 }
 
-// `kind over why phase` -> launches.
+// Returns the number of launches by `kind over why phase`.
 std::map<std::string, int64_t> Counts(const Module& module) {
   std::map<std::string, int64_t> counts;
   for (const CollectiveStats& c : CountCollectives(module, module.graphs[0]))
@@ -47,7 +47,8 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
   Module whole = Captured(model);
   Module local =
       Placed(model, whole, {{"dp", 8}, {"tp", 8}}, {.axes = {{"shard", "dp"}, {"tensor", "tp"}}});
-  // Two gathers and two scatters for each of 32 blocks and direction, one for the embedding, one for the output.
+  // Two gathers and two scatters per block and direction for 32 blocks, one for the embedding, one
+  // for the output.
   std::map<std::string, int64_t> expected = {
       {"all_gather dp unshard fwd", 291},
       {"reduce_scatter dp grad bwd", 291},
@@ -55,11 +56,11 @@ TEST(Plans, CollectivesOfLlama3With8BOn8x8) {
       {"reduce_scatter tp tensor fwd", 65},
       {"all_gather tp tensor bwd", 65},
       {"reduce_scatter tp tensor bwd", 65},
-      // Norm weights: two in each block, one at the end.
+      // Norm weights: two per block, and one at the end.
       {"all_reduce tp tensor bwd", 65},
-      // Maximum and sum of the logits, the loss itself; and one sum in backward.
+      // Maximum and sum of the logits, the loss itself, and one sum in backward.
       {"all_reduce tp loss fwd", 2},
-      // The number of tokens that count, and the loss.
+      // The number of tokens whose label counts, and the loss.
       {"all_reduce dp loss fwd", 1},
       {"all_reduce dp,tp loss fwd", 1},
       {"all_reduce tp loss bwd", 1}};
@@ -83,7 +84,7 @@ std::vector<std::string> SavedBy(const Graph& graph) {
   return saved;
 }
 
-// Elsewhere, a second partition of such a plan gathered again what the first had saved.
+// Partitioning a plan twice must not gather values again that the first partition saved.
 TEST(Plans, PartitionedTwiceGatherAndSaveTheSame) {
   run::Model model = MakeNamed("llama3", "8B", {.batch = 16, .seq_len = 8192}, DType::kBF16);
   Module local =
@@ -99,7 +100,7 @@ TEST(Plans, PartitionedTwiceGatherAndSaveTheSame) {
   std::map<std::string, int64_t> forward = Counts(local);
   std::vector<std::string> saved = SavedBy(local.graphs[0]);
   std::string text = Print(local);
-  // Forward gathers what it did as a part of the step: 291 weights and 65 activations.
+  // Forward gathers what it gathered as a part of the step: 291 weights and 65 activations.
   EXPECT_EQ(forward["all_gather dp unshard fwd"] + forward["all_gather tp tensor fwd"], 356);
   EXPECT_EQ(forward["all_gather dp unshard fwd"], joint["all_gather dp unshard fwd"]);
   EXPECT_EQ(forward["all_gather tp tensor fwd"], joint["all_gather tp tensor fwd"]);
@@ -112,7 +113,7 @@ TEST(Plans, PartitionedTwiceGatherAndSaveTheSame) {
   }
 }
 
-// Everything but the head of the text.
+// Returns the text without its header.
 std::string Body(const Module& module) {
   std::string text = Print(module);
   return text.substr(text.find("graph @"));
@@ -138,7 +139,7 @@ TEST(Plans, GiveTheSameTextEveryTime) {
   compile::PresetOptions preset{.axes = {{"replicate", "rep"}, {"shard", "dp"}, {"tensor", "tp"}}};
   std::string first = Print(Placed(model, whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset));
   EXPECT_EQ(Print(Placed(model, whole, {{"rep", 2}, {"dp", 2}, {"tp", 2}}, preset)), first);
-  // The text of a plan says all that the plan says.
+  // The text of a plan contains the whole plan.
   compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh({{"rep", 2}, {"dp", 2}, {"tp", 2}}),
                                           model.config.family->rules(), preset);
   Result<compile::Plan> read = compile::ParsePlan(compile::FormatPlan(plan), "plan");
@@ -146,7 +147,7 @@ TEST(Plans, GiveTheSameTextEveryTime) {
   EXPECT_EQ(compile::FormatPlan(*read), compile::FormatPlan(plan));
 }
 
-// Cost of planning does not depend on how many ranks there are: neither does the graph.
+// Neither the graph nor the time of planning depends on the number of ranks.
 TEST(Plans, AreAsLongForManyRanksAsForFew) {
   run::Model few = MakeNamed("llama3", "8B", {.batch = 2, .seq_len = 512}, DType::kBF16);
   run::Model many = MakeNamed("llama3", "8B", {.batch = 4096, .seq_len = 512}, DType::kBF16);
@@ -180,7 +181,7 @@ TEST(Plans, OrdersAndTypesOfReductionsGiveTheSameGradients) {
   ExpectTheWholeGraphsOutputs(whole, Parallelized(whole, plan, true), inputs);
 }
 
-// Collectives divide f32; f64 is divided beside them, as f16 is.
+// Collectives divide f32 gradients. Gradients in f64 and f16 are divided by separate ops.
 TEST(Plans, AveragesAndFactorsDivideGradients) {
   for (auto [dtype, tolerance] : {std::pair(DType::kF64, 1e-9), std::pair(DType::kF32, 1e-4)}) {
     run::Model model = MakeNamed("qwen3", "debugmodel", {.batch = 4, .seq_len = 8}, dtype, 1);

@@ -33,7 +33,7 @@ double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {
   at::Tensor y = b.to(at::kDouble);
   double most = at::max(at::abs(y)).item().toDouble();
   double difference = at::max(at::abs(at::sub(x, y))).item().toDouble();
-  // NaN on either side is a difference.
+  // A NaN on either side is a difference.
   if (!(difference == difference)) return INFINITY;
   return difference / std::max(most, 1e-30);
 }
@@ -54,7 +54,7 @@ std::vector<at::Tensor> InputsOf(const run::Model& model, const Module& whole) {
   DType dtype = graph.types().dtype(graph.type(graph.inputs()[0].value));
   std::vector<at::Tensor> inputs = run::InitParams(model, 5, dtype);
   std::vector<at::Tensor> rest = run::MakeInputs(model, 5, 0);
-  // States of the optimizer start as zeros; this is the first step.
+  // The optimizer's state starts as zeros, because this is the first step.
   for (const Input& input : graph.inputs()) {
     std::span<const Dim> dims = graph.types().dims(graph.type(input.value));
     at::ScalarType type = run::ToScalarType(graph.types().dtype(graph.type(input.value)));

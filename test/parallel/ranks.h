@@ -1,4 +1,4 @@
-// For the tests of this folder: a global graph on one rank, and what was made of it on all ranks.
+// Runs a global graph on one rank, and its local graph on all ranks, for the tests in this folder.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,20 +12,20 @@
 
 namespace heddle {
 
-// From captured to local; fails the test with the diagnostics.
+// Lowers a captured graph to a local graph. Fails the test on errors.
 Module Parallelized(Module module, compile::Plan plan, bool reduce_first = false);
 
-// What RunOnWhole gives; fails the test with its diagnostics.
+// Returns the results of RunOnWhole. Fails the test on errors.
 std::vector<at::Tensor> OutputsOf(const Module& module, const std::vector<at::Tensor>& inputs);
 
-// What a captured step of the model takes: initial parameters, zeros as the states of an optimizer, and a batch.
+// Returns the inputs of a captured step: initial parameters, zeros as optimizer state, and a batch.
 std::vector<at::Tensor> InputsOf(const run::Model& model, const Module& whole);
 
-// All outputs of a step on ranks against the whole graph, within 1e-9.
+// Compares all outputs of a step on ranks with the whole graph, within 1e-9.
 void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
                                  const std::vector<at::Tensor>& inputs);
 
-// The largest difference, relative to the largest element of `b`.
+// Returns the largest difference, relative to the largest element of `b`.
 double RelativeDifference(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace heddle

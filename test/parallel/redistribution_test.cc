@@ -1,4 +1,4 @@
-// Between any two placements: the right data, by the fewest collectives.
+// Tests redistributions between any two placements: correct data with the fewest collectives.
 #include <iostream>
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/world.h"
 #include "test/parallel/all_placements.h"
 
 namespace heddle {
@@ -23,10 +23,11 @@ struct Setting {
   const char* name;
   std::vector<MeshAxis> mesh;
   Dims dims;
-  // Every so many pairs run on ranks; the collectives of all are counted.
+  // Runs every N-th pair on ranks; checks the collectives of all pairs.
   size_t stride = 1;
-  // The planner leaves axes alone that the goal does not split. Cutting along them on the way never saves a collective, but
-  // elements where sizes are rounded up: these pairs are held to the fewest collectives only.
+  // The planner does not use axes that the target does not split. Splitting along them temporarily
+  // never saves a collective, but can save elements if sizes are rounded up. For these pairs, only
+  // the number of collectives is checked.
   bool rounded = false;
 };
 
@@ -52,7 +53,7 @@ const std::vector<Setting>& Settings() {
       {"2x2x2_uneven", {{"a", 2}, {"b", 2}, {"c", 2}}, {11}, 1, true},
       {"2x2x2_2d_even", {{"a", 2}, {"b", 2}, {"c", 2}}, {8, 16}},
       {"2x2x2_2d_uneven", {{"a", 2}, {"b", 2}, {"c", 2}}, {5, 7}},
-      // Gathering a dimension of size 1 costs nothing, which tempts the planner.
+      // Gathering a dimension of size 1 is free, which could mislead the planner.
       {"2x2_3d", {{"a", 2}, {"b", 2}}, {2, 1, 16}},
       {"2x3_3d", {{"a", 2}, {"b", 3}}, {1, 5, 1}},
       {"2x2x2_3d", {{"a", 2}, {"b", 2}, {"c", 2}}, {2, 1, 16}, 7, true},
@@ -80,7 +81,7 @@ Module RedistributeModule(const Mesh& mesh, const Dims& dims, const Placement& f
 }
 
 Result<Module> Lowered(Module module, std::string_view pipeline = "lower, localize") {
-  // Nothing is written where a test runs.
+  // Writes no reproducers into the current directory.
   compile::ManagerOptions options;
   options.reproducer_dir = testing::TempDir();
   HEDDLE_TRY(
@@ -100,7 +101,7 @@ std::vector<std::string> Collectives(const Module& module) {
   return names;
 }
 
-// What the planned steps take in.
+// Returns the number of elements that the planned steps receive.
 int64_t Moved(const Placement& from, const Placement& to, const Dims& dims, const Mesh& mesh) {
   int64_t moved = 0;
   int64_t have = LargestPart(from, dims, mesh);
@@ -129,7 +130,8 @@ bool NeedsNewSum(const Placement& from, const Placement& to) {
   });
 }
 
-// Small whole numbers, whose sums are exact: the whole, and its summand at each place along the axes of the sum.
+// Small whole numbers, whose sums are exact: the whole tensor, and its summand at each position
+// along the axes of the sum.
 class Numbers {
  public:
   Numbers(const Dims& dims, const Placement& placement, const Mesh& mesh) {
@@ -155,14 +157,14 @@ class Numbers {
   std::vector<std::vector<at::Tensor>> parts;
 };
 
-// Each rank holds its part, bit for bit. What is still pending adds up to it.
+// Checks that each rank has its shard, bit by bit, and that pending sums add up to it.
 std::string CheckData(const Module& local, const Dims& dims, const Placement& from,
                       const Placement& to) {
   const Mesh& mesh = local.mesh;
-  Result<run::World> world = run::World::Compile(local, local.graphs[0]);
-  if (!world.ok()) return Format(world.diagnostics());
+  Result<run::RankProgram> program = run::RankProgram::Compile(local, local.graphs[0]);
+  if (!program.ok()) return Format(program.diagnostics());
   Numbers numbers(dims, from, mesh);
-  Result<std::vector<std::vector<at::Tensor>>> out = world->Run(numbers.parts);
+  Result<std::vector<std::vector<at::Tensor>>> out = program->Run(numbers.parts);
   if (!out.ok()) return Format(out.diagnostics());
   std::vector<at::Tensor> parts;
   for (const auto& outputs : *out) parts.push_back(outputs[0]);
@@ -179,7 +181,7 @@ std::string CheckData(const Module& local, const Dims& dims, const Placement& fr
 
 class Redistribution : public testing::TestWithParam<Setting> {
  protected:
-  // A few of many failures are shown.
+  // Shows the first failures.
   void Fail(const Placement& from, const Placement& to, const std::string& why) {
     size_t rank = GetParam().dims.size();
     Mesh mesh(GetParam().mesh);
@@ -197,7 +199,7 @@ class Redistribution : public testing::TestWithParam<Setting> {
     Result<Module> local = Lowered(RedistributeModule(Mesh(setting.mesh), setting.dims, from, to));
     if (NeedsNewSum(from, to)) {
       EXPECT_FALSE(shortest);
-      // A vector that ranks have in common may: all but the first forget it.
+      // A replicated vector may become a pending sum: all ranks but the first replace it by zeros.
       if (setting.dims.size() == 1 && local.ok()) {
         std::string error = run ? CheckData(*local, setting.dims, from, to) : "";
         if (!error.empty()) Fail(from, to, error + "\n" + Print(*local));
@@ -243,7 +245,7 @@ TEST_P(Redistribution, GivesTheRightDataByTheFewestCollectives) {
 INSTANTIATE_TEST_SUITE_P(All, Redistribution, testing::ValuesIn(Settings()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Gradients of hybrid sharding: the order of the two reductions is the user's.
+// Gradients of hybrid sharding: the user chooses the order of the two reductions.
 TEST(GradientRedistribution, ReducesInTheOrderAskedFor) {
   at::set_num_threads(1);
   Mesh mesh({{"rep", 2}, {"dp", 2}});
@@ -274,13 +276,14 @@ TEST(GradientRedistribution, ReducesInTheOrderAskedFor) {
   EXPECT_EQ(
       kinds(compile::ReduceOrder::kReduceFirst),
       (Kinds{{CollectiveKind::kAllReduce, Axes(0)}, {CollectiveKind::kReduceScatter, Axes(1)}}));
-  // All at once, where nobody asks for an order.
+  // One all-reduce if no order is requested.
   EXPECT_EQ(kinds(compile::ReduceOrder::kFewest).size(), 2u);
   EXPECT_EQ(kinds(compile::ReduceOrder::kFewest)[1].first, std::nullopt);
 }
 
-// Splits of all axes that change their dimensions: more placements lie between the two than the planner looks at, so that it
-// reduces, gathers and cuts. Four axes are not enough for that: eight dimensions have 11,265 placements on them.
+// Splits of all axes that change their dimensions. There are more intermediate placements than the
+// planner searches, so it reduces, gathers and splits. That takes more than four axes: eight
+// dimensions have 11,265 placements on four.
 struct LongWay {
   const char* name;
   size_t axes;
@@ -351,7 +354,7 @@ INSTANTIATE_TEST_SUITE_P(
         LongWay{
             "5_pending", 5, 1, {2, 3, 2, 1, 2, 3, 2, 1, 3, 2}, {0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}},
         LongWay{"6_on_six_dims", 6, 0, {2, 3, 2, 2, 3, 2}, {0, 1, 2, 3, 4, 5}, {5, 4, 3, 2, 1, 0}},
-        // Both ends share the outermost axis of dimension 0, which no step touches.
+        // Both placements share the outermost axis of dimension 0, which no step changes.
         LongWay{"6_with_a_common_axis",
                 6,
                 0,

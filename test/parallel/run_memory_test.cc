@@ -66,8 +66,8 @@ class JobGraphs {
 
   run::Session MakeSession() const {
     run::SessionOptions options;
-    // Ranks that share nothing need what is predicted for each.
-    options.world.share_results = false;
+    // Without sharing, each rank needs the predicted memory.
+    options.program.share_results = false;
     options.params = run::InitialParams(model_, 1);
     options.batches = run::SyntheticBatches(model_, 1);
     options.accumulated = job_.batches;
@@ -96,7 +96,7 @@ class JobGraphs {
   Module forward_;
 };
 
-// Looks at every node of every graph of a run.
+// Checks the memory at every node of every graph of a run.
 class MemoryWatch {
  public:
   MemoryWatch(int64_t before, int64_t ranks, const run::RunMemory& predicted)
@@ -105,7 +105,7 @@ class MemoryWatch {
   int64_t most() const { return most_; }
 
   run::Session::Watcher watcher() {
-    return [this](const run::World&) -> run::World::Observer {
+    return [this](const run::RankProgram&) -> run::RankProgram::Observer {
       return
           [this](NodeId, std::span<const run::Tensors>) { most_ = std::max(most_, allocated()); };
     };
@@ -164,7 +164,7 @@ TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
     watch.LookBetween("after a save", 0);
   }
   ASSERT_TRUE(writer->Finish().ok());
-  // The bound is tight: ranks share only tokens, labels and tables of rotations.
+  // The bound is tight: ranks share only tokens, labels and rotation tables.
   EXPECT_GE(static_cast<double>(watch.most()),
             0.999 * static_cast<double>(predicted.peak.value * graphs.ranks()));
 }

@@ -11,7 +11,7 @@ constexpr uint64_t kSeed = 3;
 run::ModelConfig SmallConfig(const Debug& debug) {
   run::ModelConfig config = *run::FindModel(debug.family, debug.flavor);
   MakeNarrow(config);
-  // So large that other experts are chosen in the next step.
+  // Large enough to change the choice of experts in the next step.
   config.moe.bias_rate = 0.05;
   return config;
 }
@@ -26,7 +26,7 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
       *run::MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
                       {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu}));
   Module whole = *run::CaptureModel(*model_, run::OptimizerOptions());
-  // Axes of one rank are none, as on the command line; but a mesh has one.
+  // Axes of size one are omitted, as on the command line, but a mesh needs one axis.
   std::vector<MeshAxis> axes;
   compile::PresetOptions preset{
       .axes = {}, .sequence_parallel = layout.sequence_parallel, .split_loss = layout.split_loss};
@@ -49,7 +49,7 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
 Result<std::unique_ptr<run::Session>> SmallJob::MakeSession(const Module& module,
                                                             const run::Reducer& reducer) const {
   run::SessionOptions options;
-  options.world.reducer = reducer;
+  options.program.reducer = reducer;
   options.params = run::InitialParams(*model_, kSeed);
   options.batches = run::SyntheticBatches(*model_, kSeed);
   HEDDLE_TRY(run::Session session, run::Session::Make(*model_, module, options));

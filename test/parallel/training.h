@@ -1,4 +1,5 @@
-// For the tests of this folder: small models of every family, compiled for a mesh, ready to train.
+// Small models of every family, compiled for a mesh and ready to train, for the tests in this
+// folder.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,8 @@ struct Layout {
   int64_t expert_tensor = 1;
 };
 
-// A job: a model and its local graph, on a mesh [rep, dp, tp], for `rows` sequences on each part of the batch.
+// A job: a model and its local graph on a mesh [rep, dp, tp], with `rows` sequences per part of the
+// batch.
 class SmallJob {
  public:
   SmallJob(const Debug& debug, const Layout& layout, int64_t rows = 2, int64_t seq_len = 16);

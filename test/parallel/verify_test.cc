@@ -1,4 +1,4 @@
-// Verification finds what is wrong with a graph: where it differs, and the node and the pass that it came from.
+// Verification finds faults of a graph: the difference, and the node and pass that caused it.
 #include <gtest/gtest.h>
 
 #include "heddle/compile/manager/manager.h"
@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// The gate of the last layer is another function.
+// A wrong pass that replaces the gate of the last layer by another function.
 Result<Changed> WrongGate(Graph& graph, compile::PassContext&) {
   Rewriter rewriter(graph);
   NodeId last;
@@ -58,7 +58,7 @@ TEST_F(VerifyTest, FindsTheNodeThatEagerNeverHad) {
   EXPECT_EQ(report.rows.size(), 1u);
   EXPECT_GT(report.rows[0].comparison.differing_bits, 0);
   // The loss is compared first.
-  EXPECT_FALSE(report.rows[0].comparison.first->held.has_value());
+  EXPECT_FALSE(report.rows[0].comparison.first->kind.has_value());
   ASSERT_TRUE(report.origin.has_value());
   EXPECT_NE(report.origin->node.find("aten.relu("), std::string::npos) << report.origin->node;
   EXPECT_NE(report.origin->node.find("@layers.1.feed_forward"), std::string::npos);

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Four processes train, and one of them is killed, stopped, or has another job than the others.
+"""Trains with four processes, one of which is killed, stopped, or has another job than the
+others.
 
-All others must end by themselves, with exit code 4 or 1 and a message that names the rank. The same
-holds for mistakes at the start: ranks with other flags or other weights, a missing rank, a
-rank that two processes have, a program on the port that does not answer.
+All others must end on their own, with exit code 4 or 1 and a message that names the rank. The
+same holds for errors at the start: ranks with other flags or other weights, a missing rank, two
+processes with the same rank, and a program on the port that does not answer.
 
     faults.py HEDDLE [--trials=50] [--seed=1] [--all]
 
---all tries every flag of OTHER_FLAGS, and also kills and stops ranks while they start. Without it, a
-few flags are tried, and faults happen after the first step, when every rank has joined: then the
-result does not depend on the speed of the machine.
-"""
+--all tries every flag of OTHER_FLAGS, and also kills and stops ranks while they start. Without
+it, a few flags are tried, and faults happen after the first step, when every rank has joined:
+then the result does not depend on the speed of the machine."""
 
 import argparse
 import os
@@ -25,15 +25,15 @@ import time
 
 RANKS = 4
 TIMEOUT = 5
-# For cases that must end long before a time-out.
+# For cases that must end long before a timeout.
 LONG_TIMEOUT = 600
-# A process that takes longer hangs. No correct run is near it, even on a busy machine.
+# A timeout in seconds. Correct runs are much faster, even on a busy machine.
 HANG = 300
 FLAGS = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--training.seq_len=16", "--training.local_batch_size=1",
          "--precision=f32", "--against=none", f"--parallelism.data_parallel_shard_degree={RANKS}"]
 
 
-# A small job of two ranks, and flags that only one of them has.
+# A small job of two ranks, and flags that only one of them gets.
 SMALL = [
     "--model.n_layers=1",
     "--model.dim=32",
@@ -97,7 +97,8 @@ def start(heddle, rank, port, flags, **options):
 
 
 def one_trial(heddle, chance, early):
-    """What went wrong; nothing if all is well. `early` faults may happen while ranks start."""
+    """Returns the error, or None. `early` faults may happen while ranks
+    start."""
     fate = chance.choice(["killed", "stopped", "other job"])
     victim = chance.randrange(RANKS)
     early = early and chance.random() < 0.5
@@ -131,7 +132,7 @@ def one_fault(heddle, fate, victim, early, delay, port, progress):
                 return f"{what}: rank {rank} hangs"
             if process.returncode not in (1, 4):
                 return f"{what}: rank {rank} ends with {process.returncode}: {said}"
-            # An odd one among the others may be told that it is rank 0 who differs.
+            # The rank that differs may be told that rank 0 differs from the others.
             if not re.search(rf"\b{victim}\b", said) and not (fate == "other job" and "differs from rank 0" in said):
                 return f"{what}: rank {rank} does not name it: {said}"
     finally:
@@ -166,7 +167,7 @@ class Ranks:
         environment.pop("TORCHELASTIC_USE_AGENT_STORE", None)
         folder = os.path.join(self.folder, str(len(self.processes)))
         os.makedirs(folder, exist_ok=True)
-        # The later of two flags of one name wins.
+        # The later of two flags of one name applies.
         every = {
             flag.split("=")[0]: flag
             for flag in [*SMALL, f"--runtime.timeout={self.timeout}", *flags]
@@ -237,7 +238,7 @@ def own_flags(heddle, folder):
 
 
 def other_weights(heddle, folder):
-    """One path, two contents."""
+    """Two files with different contents at the same path on two ranks."""
     for seed in (0, 1):
         target = f"{folder}/{seed}"
         subprocess.run(
@@ -257,14 +258,14 @@ def other_weights(heddle, folder):
     for code, said in ended:
         if (
             code != 4
-            or "rank 1 begins with other tensors than rank 0, both from weights" not in said
+            or "ranks 1 and 0 begin with different tensors, both from weights" not in said
         ):
             return f"other weights at one path: exit code {code}: {said}"
     return None
 
 
 def silent_server(heddle, folder):
-    """The port is that of a program which accepts connections and does not answer."""
+    """A program on the port accepts connections and does not answer."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
@@ -279,7 +280,7 @@ def silent_server(heddle, folder):
 
 
 def lone_rank(heddle, folder, rank):
-    """A rank alone says after 3 s for whom it waits, and ends after the time-out."""
+    """A single rank reports after 3 s for which ranks it waits, and ends after the timeout."""
     with Ranks(heddle, folder, 2) as ranks:
         ranks.start(rank)
         code, said = ranks.ends()[0]
@@ -291,7 +292,7 @@ def lone_rank(heddle, folder, rank):
 
 
 def doubled_rank(heddle, folder, numbers):
-    """Two processes have one rank: every process says so, long before the time-out."""
+    """Two processes have one rank: every process reports it, long before the timeout."""
     double = max(numbers, key=numbers.count)
     with Ranks(heddle, folder, len(numbers), timeout=LONG_TIMEOUT) as ranks:
         for rank in numbers:
@@ -304,7 +305,7 @@ def doubled_rank(heddle, folder, numbers):
 
 
 def starts(heddle, chance, every):
-    """Mistakes at the start. What went wrong, for each."""
+    """Errors at the start. Yields a message for each that goes wrong."""
     flags = OTHER_FLAGS if every else OTHER_FLAGS[:3] + chance.sample(OTHER_FLAGS[3:], 2)
     cases = [lambda folder, flag=flag: other_flag(heddle, folder, flag) for flag in flags]
     cases += [

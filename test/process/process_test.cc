@@ -1,6 +1,8 @@
-// Ranks as processes over Gloo: the bits of lockstep, and a clear end when one of them is lost.
+// Ranks as processes over Gloo: they have the bits of lockstep, and end with a clear error when a
+// rank is lost.
 //
-// The test starts itself once for each rank: `process_test worker NAME`, with RANK set, runs a worker and exits with its code.
+// The test starts itself once per rank: `process_test worker NAME`, with RANK set, runs a worker
+// and exits with its code.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -20,8 +22,8 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/launch/launcher.h"
 #include "heddle/run/runtime/process/process_transport.h"
+#include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/runtime/shards.h"
-#include "heddle/run/runtime/world.h"
 
 namespace heddle {
 namespace {
@@ -31,8 +33,8 @@ using std::chrono::milliseconds;
 constexpr int kWrongBits = 2;
 constexpr int kFault = 4;
 
-// Every kind, two communicators over the same ranks, groups inside of a mesh, several tensors and types in one launch, parts of
-// different sizes.
+// All collectives, two communicators over the same ranks, groups within a mesh, several tensors and
+// types in one launch, and parts of different sizes.
 constexpr const char* kCollectives = R"(heddle 1 local
 mesh [dp=2, tp=2]
 graph @g(%x: f32[6,5], %y: bf16[4], %z: f32[3]) -> (%a, %b, %c, %d, %e, %f, %g) {
@@ -61,7 +63,7 @@ std::vector<run::Tensors> RandomInputs(const Module& module, int64_t step) {
   return inputs;
 }
 
-// What befalls one rank before its third step.
+// The fault of one rank before its third step.
 void Suffer(const std::string& fate) {
   if (fate == "killed") ::raise(SIGKILL);
   if (fate == "stopped") ::raise(SIGSTOP);
@@ -80,7 +82,7 @@ int RunWorker(const std::string& fate) {
   const Graph& graph = module.graphs[0];
   run::PeerAddress address = **run::PeerAddress::FromEnvironment();
   if (fate == "missing" && address.rank == 1) return 0;
-  // Only ranks that wait for a lost one need it soon.
+  // Only ranks that wait for a lost one need a short timeout.
   bool waits = fate != "well" && fate != "other";
   Result<std::unique_ptr<run::Peers>> met =
       run::Peers::Meet(address, waits ? milliseconds(5000) : std::chrono::minutes(5));
@@ -93,10 +95,10 @@ int RunWorker(const std::string& fate) {
   Result<std::shared_ptr<run::ProcessTransport>> transport = run::ProcessTransport::Connect(
       peers, module.mesh, run::Communicators(module.mesh, graph), c10::kCPU);
   if (!transport.ok()) return Complain(transport.diagnostics(), &peers);
-  run::World own =
-      *run::World::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
-  run::World all =
-      *run::World::Compile(module, graph, {.reducer = run::Reducer(run::Reducer::Order::kGloo)});
+  run::RankProgram own =
+      *run::RankProgram::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});
+  run::RankProgram all = *run::RankProgram::Compile(
+      module, graph, {.reducer = run::Reducer(run::Reducer::Order::kGloo)});
   for (int64_t step = 0; step < 5; ++step) {
     if (step == 2 && address.rank == 1) Suffer(fate);
     std::vector<run::Tensors> inputs = RandomInputs(module, step);
@@ -171,7 +173,7 @@ TEST(Processes, SayWhoEnded) {
 TEST(Processes, SayWhoDidNotCome) {
   Ran ran = RunJobOfFour("missing");
   EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
-  EXPECT_NE(ran.err.find("0, 2, 3 came, 1 did not [peers]"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("0, 2, 3 connected, 1 did not [peers]"), std::string::npos) << ran.err;
 }
 
 TEST(Processes, SayWhoDiffers) {

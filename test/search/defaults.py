@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What `plan`, `sim`, `search` and `capture` assume: the device of the cluster, the optimizer, and the memory of a device.
+"""Tests the defaults of `plan`, `sim`, `search` and `capture`: the device of the cluster, the
+optimizer, and the memory of a device.
 
-usage: defaults.py HEDDLE
-"""
+usage: defaults.py HEDDLE"""
 import json
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ import unittest
 HEDDLE = sys.argv[1]
 DATA = pathlib.Path(__file__).resolve().parents[2] / "heddle/price/cost/data"
 LLAMA = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--training.seq_len=64"]
-# What an op of attention is called on each device.
+# The attention op on each device.
 KERNELS = {"cuda": "aten._scaled_dot_product_cudnn_attention(", "cpu": "aten._scaled_dot_product_flash_attention_for_cpu("}
 
 
@@ -32,7 +32,7 @@ class Defaults(unittest.TestCase):
         return json.loads(self.heddle(*args, "--json").stdout)
 
     def cluster(self, name, **device):
-        """A file like h100-8x with other figures of its device; None removes one."""
+        """Writes a file like h100-8x with other values of its device; None removes one."""
         data = json.loads((DATA / "h100-8x.json").read_text())
         data["device"].update(device)
         data["device"] = {key: value for key, value in data["device"].items() if value is not None}
@@ -82,7 +82,7 @@ class Defaults(unittest.TestCase):
             self.assertEqual(whole["peak_bytes"], again["peak_bytes"])
             without = self.json(command, *LLAMA, "--without-optimizer")
             self.assertFalse(without["optimizer"])
-            # Two moments in f32 for each parameter.
+            # Two moments in f32 per parameter.
             self.assertGreater(whole["peak_bytes"], without["peak_bytes"])
         self.assertIn("aten._fused_adamw", self.heddle("capture", *LLAMA).stdout)
         self.assertNotIn("aten._fused_adamw", self.heddle("capture", *LLAMA, "--without-optimizer").stdout)
@@ -112,7 +112,7 @@ class Defaults(unittest.TestCase):
         fitted = self.json(*model, f"--cluster={smaller}")
         self.assertLessEqual(fitted["peak_bytes"], needed * 0.9)
         self.assertTrue(any("needs" in note and "fits" in note for note in fitted["notes"]), fitted["notes"])
-        # What is kept was fixed: then another plan fits, or none.
+        # With fixed checkpointing, another plan fits, or none.
         fixed = [*model, "--activation_checkpoint.mode=full"]
         done = self.heddle(*fixed, f"--cluster={self.cluster('tiny', memory_gib=0.001)}", exit_code=3)
         self.assertIn("the least possible is", done.stderr)
@@ -123,7 +123,7 @@ class Defaults(unittest.TestCase):
         for command in ["plan", "capture"]:
             for device in [[], ["--runtime.device=cpu"]]:
                 done = self.heddle(command, *LLAMA, "--cluster=h100", *device, exit_code=1)
-                self.assertIn("no cluster is called `h100`", done.stderr)
+                self.assertIn("no cluster is named `h100`", done.stderr)
                 self.assertIn("a100-8x, b200-8x, cpu", done.stderr)
 
     def test_what_others_published_is_marked_as_simulated(self):

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""The jobs that a search writes run as its last line says, with the tokens/s that it found.
+"""The jobs that a search writes run as its last line states, with the tokens/s of the search.
 
-usage: jobs.py HEDDLE [--all]     (--all: large models instead)
-"""
+usage: jobs.py HEDDLE [--all]     (--all: large models instead)"""
 import json
 import pathlib
 import re
@@ -39,7 +38,7 @@ def number(text):
 
 
 def table_tokens(text):
-    """Tokens/s of the numbered rows."""
+    """Returns the tokens/s of the numbered rows."""
     row = re.compile(r"^\d+ .*?  ([\d,]+) +[\d,]+ +[\d.]+ \w?s ", re.M)
     return [number(found) for found in row.findall(text)]
 
@@ -51,7 +50,7 @@ def check_same(found, out, what):
 
 
 def check_rows(heddle, folder, search):
-    """Every row, run as a job, and the first one as the last line says."""
+    """Runs every row as a job, and the first one with the command of the last line."""
     out = run([heddle, "search", *search, "--write-jobs=jobs of a search"], folder)
     last = out.splitlines()[-1]
     check(last == f"{heddle} sim '--config=jobs of a search/1.toml'", f"no command: {last}")

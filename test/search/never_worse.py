@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What `--parallelism.auto` finds is never slower, by simulation, than any preset on the same mesh.
+"""A plan of `--parallelism.auto` is never slower, by simulation, than any preset on the same
+mesh.
 
 usage: never_worse.py HEDDLE [--all] [--memory.budget=71GiB] [FLAG...]
 
-Prints the step and the peak of what was found and of each preset, as a table for docs/search.md. Without --all: small models, in seconds.
-"""
+Prints the step time and peak memory of the found plan and of each preset, as a table for
+docs/search.md. Without --all: small models, in seconds."""
 import json
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def check(heddle, model, flavor, mesh, seq_len, flags):
     seconds = time.monotonic() - begin
     if done.returncode != 0:
         print(f"| {model} {flavor} | `{mesh}` | exit {done.returncode}: {done.stderr.strip()} |", flush=True)
-        # Nothing fits: then no preset does, either.
+        # If automatic plans do not fit, no preset may fit.
         return done.returncode == 3
     found = json.loads(done.stdout)["auto"]
     tried = found["tried"]

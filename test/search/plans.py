@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The files of a search: plans that `heddle parallelize` carries out, with the mesh that the answer states, and a page that needs no other.
+"""Tests the files of a search: plans that `heddle parallelize` applies, on the mesh of the
+answer, and a self-contained page.
 
-usage: plans.py HEDDLE
-"""
+usage: plans.py HEDDLE"""
 import json
 import pathlib
 import re
@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-# Nothing fits but what is spread over ranks in several ways, so that the front has several plans.
+# Large enough that only plans with several kinds of parallelism fit, so that the front has several
+# plans.
 MODEL = ["--model=llama3", "--flavor=debugmodel", "--training.seq_len=256"]
 DEVICES = 8
 SEQUENCES = 16
@@ -42,7 +43,7 @@ def check_plan(heddle, folder, number, row):
 
 
 def loss(heddle, folder, *flags):
-    """Of the first step, on short sequences."""
+    """Returns the loss of the first step, on short sequences."""
     metrics = folder / "metrics.jsonl"
     metrics.unlink(missing_ok=True)
     run(heddle, "train", "--training.seq_len=16", "--training.steps=1", f"--metrics.jsonl={metrics}", *flags)
@@ -50,7 +51,8 @@ def loss(heddle, folder, *flags):
 
 
 def check_training(heddle, folder, row):
-    """A plan of placements alone leaves the batch to flags. One rank with all of it has the same loss."""
+    """A plan of placements only leaves the batch to flags. One rank with the whole batch has the
+    same loss."""
     ranks = row["dp_replicate"] * row["dp_shard"]
     plan = folder / "placements.plan"
     decisions = ("batch", "norms", "cluster", "budget", "pipeline", "reshard", "checkpoint", "keep")

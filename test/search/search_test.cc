@@ -42,7 +42,7 @@ search::SearchedModel Searched(const run::ModelConfig& config) {
   return out;
 }
 
-// What trying everything finds.
+// Returns the results of trying every point.
 std::vector<search::TriedPoint> TryAll(search::PlanSearch& search) {
   std::vector<search::TriedPoint> all;
   for (const search::SearchPoint& point : search.Space()) {
@@ -50,7 +50,7 @@ std::vector<search::TriedPoint> TryAll(search::PlanSearch& search) {
     EXPECT_TRUE(tried.ok()) << Format(tried.diagnostics());
     Result<search::StepOutcome> promised = search.Promise(point);
     EXPECT_TRUE(promised.ok()) << Format(promised.diagnostics());
-    // Kernels are rounded up to nanoseconds one by one, so layers differ by a few.
+    // Kernel times are rounded up to nanoseconds, so layers differ by a few.
     constexpr int64_t kRounding = 1000;
     EXPECT_LE(promised->bounds.compute.value, tried->outcome.step.value + kRounding)
         << Format(point);
@@ -79,7 +79,7 @@ bool Beats(const search::StepOutcome& a, const search::StepOutcome& b) {
   return a.step <= b.step && a.peak <= b.peak && (a.step < b.step || a.peak < b.peak);
 }
 
-// The front has every plan that fits and that no other beats, by its figures, and no other.
+// Checks that the front has exactly the plans that fit and that no other plan beats.
 void CheckFront(const std::vector<search::TriedPoint>& all,
                 const std::vector<search::TriedPoint>& front, Bytes budget) {
   std::map<std::pair<Nanos, Bytes>, std::string> unbeaten;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A written plan is the plan that was found: the same graph, byte for byte, within its budget.
+"""A written plan is the plan that was found: it gives the same graph, byte for byte, within its
+budget.
 
-usage: written_plans.py HEDDLE [--all]     (--all: large models instead)
-"""
+usage: written_plans.py HEDDLE [--all]     (--all: large models instead)"""
 import pathlib
 import re
 import subprocess
@@ -19,12 +19,12 @@ PLANS = [
     f"{LLAMA} --parallelism.auto --mesh=dp=2,tp=4 --with-optimizer --compile.pipeline=overlap",
     f"{MOE} --parallelism.auto --mesh=dp=2,tp=2",
     f"{DEEPSEEK} --parallelism.auto --mesh=dp=4",
-    # By degrees: what flags decide is part of the plan.
+    # By degrees: the plan includes decisions of flags.
     f"{LLAMA} {DEGREES} --activation_checkpoint.mode=selective --compile.prefetch_forward=2"
     " --parallelism.fsdp_reshard_after_forward=never --training.local_batch_size=2",
     f"{LLAMA} {DEGREES} --parallelism.axis_names=a,b,c"
     " --parallelism.data_parallel_replicate_degree=2 --parallelism.reduce_before_scatter",
-    # Recomputation by a search, node by node.
+    # Recomputation found by a search, node by node.
     f"{LLAMA} --with-optimizer --parallelism.data_parallel_shard_degree=2 --memory.budget=80MiB",
     f"{LLAMA} --with-optimizer --parallelism.auto --mesh=dp=2,tp=2 --memory.budget=60MiB",
 ]
@@ -53,7 +53,7 @@ def check(condition, what):
 
 
 def check_graph(heddle, folder, plan):
-    """The plan states all but the model and whether there is an optimizer."""
+    """The plan contains everything but the model and whether there is an optimizer."""
     run(heddle, folder, f"plan {plan} --write-plan=found.plan -o found.hd")
     kept = re.compile(r"--(model|flavor|with-optimizer)")
     model = " ".join(word for word in plan.split() if kept.match(word))
@@ -92,7 +92,7 @@ def check_budget(heddle, folder):
 
 
 def check_refusals(heddle, folder, train, budget):
-    """Flags that contradict the plan, and a step that its decisions do not make small enough."""
+    """Flags that contradict the plan, and a step that exceeds the plan's budget."""
     said = run(heddle, folder, f"{train} --plan=small.plan --memory.budget=1GiB", code=1)
     check("--memory.budget=1GiB" in said and f"budget {budget}MiB" in said, said)
     said = run(heddle, folder, f"{train} --plan=small.plan --activation_checkpoint.mode=full",

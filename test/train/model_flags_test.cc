@@ -1,4 +1,4 @@
-// What commands that run a model say about the device they run on.
+// Notes of commands about the device on which they run a model.
 #include "heddle/api/model_options.h"
 
 #include <gtest/gtest.h>

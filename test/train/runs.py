@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Whole runs of `heddle train`: on ranks in one process and in many, interrupted and resumed, on one mesh and then on another.
+"""Whole runs of `heddle train`: in one process and in many, interrupted and resumed, on several
+meshes.
 
     runs.py HEDDLE [--kills=3] [--seed=1]
 
-Every run writes hashes of its weights. Runs of one job must have the same, however they came to their last step.
-"""
+Every run writes hashes of its weights. All runs of a job must end with the same hashes."""
 import argparse
 import json
 import os
@@ -19,7 +19,7 @@ import time
 SMALL = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--model.dim=66", "--model.n_heads=11", "--model.n_kv_heads=11",
          "--model.ffn_dim=101", "--model.vocab_size=257", "--training.seq_len=16", "--training.local_batch_size=4",
          "--lr_scheduler.warmup_steps=2", "--lr_scheduler.decay=linear"]
-# Of four sequences in a step, whatever the mesh.
+# Four sequences per step on every mesh.
 MESHES = {
     "dp4": ["--parallelism.data_parallel_shard_degree=4", "--training.local_batch_size=1"],
     "dp2": ["--parallelism.data_parallel_shard_degree=2", "--training.local_batch_size=2"],
@@ -28,7 +28,7 @@ MESHES = {
     "tp11": ["--parallelism.tensor_parallel_degree=11"],
     "one": [],
 }
-# Seconds after which a process hangs. No correct run is near it, even on a busy machine.
+# A timeout in seconds. Correct runs are much faster, even on a busy machine.
 HANG = 300
 
 
@@ -37,7 +37,7 @@ class Failed(Exception):
 
 
 def command(heddle, flags, steps):
-    """The later of two flags of one name wins."""
+    """The later of two flags of one name applies."""
     by_name = {flag.split("=")[0]: flag for flag in [*SMALL, f"--training.steps={steps}", *flags]}
     return [heddle, "train", *by_name.values()]
 
@@ -50,7 +50,7 @@ def train(heddle, flags, steps, expect=0):
 
 
 def hashes_of(path, step):
-    """Weights behind a step, by rank and name."""
+    """Returns the hashes of the weights after a step, by rank and name."""
     with open(path) as lines:
         rows = [json.loads(line) for line in lines]
     return {(row["rank"], row["name"]): row["sha256"] for row in rows if row["step"] == step and "sha256" in row}
@@ -70,7 +70,7 @@ def processes_are_lockstep(heddle, folder):
 
 
 def batches_add_up(heddle, folder):
-    """Two batches of two in f64 are one of four, up to the order of additions."""
+    """Two micro-batches of two sequences in f64 equal one of four, up to the order of additions."""
     losses = []
     for flags in (["--training.local_batch_size=4"], ["--training.local_batch_size=2", "--training.global_batch_size=4"],
                   ["--training.local_batch_size=1", "--training.global_batch_size=4"]):
@@ -91,7 +91,7 @@ def resumes(heddle, folder):
     train(heddle, flags, 3)
     again = os.path.join(folder, "again.jsonl")
     run = train(heddle, [*flags, f"--hashes={again}"], 6)
-    check("going on from step 3" in run.stderr, "a run goes on where the one before it ended")
+    check("resuming after step 3" in run.stderr, "a run resumes where the previous one ended")
     check(hashes_of(reference, 6) == hashes_of(again, 6), "a resumed run has the bits of the undisturbed one")
     run = train(heddle, flags, 6)
     check("trained already" in run.stderr, "a finished run says so")
@@ -100,7 +100,7 @@ def resumes(heddle, folder):
 
 
 def meshes(heddle, folder):
-    """From mesh to mesh, and back: what was saved is what is loaded, so one more save holds the same tensors."""
+    """Resumes on one mesh after another. Each loads the tensors that the previous one saved."""
     saved = os.path.join(folder, "travels")
     steps = 0
     for mesh in ("dp4", "hsdp2x2", "one", "tp11", "dp2"):
@@ -192,7 +192,7 @@ def a_stop_is_a_stop(heddle, folder, trials, chance):
                 run.wait()
             err.seek(0)
             said = err.read()
-        # A restart before the signal is well.
+        # A restart before the signal is allowed.
         after = "ranks started" if starting else "a rank was killed"
         what = f"{signal.Signals(signo).name} {delay:.2f} s after {after}"
         check(
@@ -202,7 +202,7 @@ def a_stop_is_a_stop(heddle, folder, trials, chance):
 
 
 def exports(heddle, folder, trials, chance):
-    """An export that is killed, or that the disk has no room for, leaves no mix that loads."""
+    """A killed export, or one on a full disk, leaves no mixture that loads."""
     model = [
         "--model=llama3",
         "--model.n_layers=1",
@@ -299,7 +299,7 @@ def exports(heddle, folder, trials, chance):
 
 
 def a_full_disk(heddle, folder):
-    """A limit on the size of files is like a full disk: no signal ends the run."""
+    """A limit on the size of files acts like a full disk: no signal ends the run."""
     saved = os.path.join(folder, "full")
     for limit, code, message in (
         (4 << 10, 1, "cannot write"),
@@ -323,7 +323,8 @@ def a_full_disk(heddle, folder):
 
 
 def experts_are_counted(heddle, folder):
-    """Every token chooses two experts, and all ranks know how often each was chosen."""
+    """Every token chooses two experts, and all ranks count the same numbers of tokens per
+    expert."""
     mixture = ["--model=qwen3", "--flavor=debugmodel_moe", "--model.dim=64", "--model.n_heads=4", "--model.n_kv_heads=2", "--model.head_dim=16",
                "--model.moe.experts=4", "--model.moe.top_k=2", "--model.moe.ffn_dim=32", "--precision=f32"]
     two = ["--parallelism.data_parallel_shard_degree=2", "--training.local_batch_size=2"]
@@ -355,7 +356,7 @@ def kills(heddle, folder, count, chance):
             time.sleep(chance.uniform(0, 1.5 * took))
             run.kill()
             run.wait()
-        # The last step is trained again, for its hashes.
+        # Repeats the last step for its hashes.
         run = train(heddle, [*plain, f"--checkpoint.folder={saved}", "--checkpoint.interval=1", f"--hashes={file}"], 31)
         train(heddle, [*plain, f"--hashes={reference}.31"], 31)
         check(hashes_of(file, 31) == hashes_of(reference + ".31", 31), f"killed three times, trial {trial}: the same bits")

@@ -46,7 +46,7 @@ def validation_is_a_mean(heddle, folder):
 
 
 def other_models_are_refused(heddle, folder):
-    """All shapes fit: only constants tell these models apart."""
+    """All shapes fit; only constants differ between these models."""
     saved = os.path.join(folder, "saved")
     flags = [f"--checkpoint.folder={saved}", *CONSTANT_LR]
     train(heddle, flags, 1)
@@ -60,7 +60,7 @@ def other_models_are_refused(heddle, folder):
         check(f"--model.{name}=" in said and f"this job has {value}" in said,
               f"another {name} is refused with both values")
     said = train(heddle, [*flags, "--optimizer.lr=0.5", "--optimizer.beta2=0.9"], 2).stderr
-    check("--optimizer.lr is 0.5, the checkpoint was trained with 8e-04" in said
+    check("--optimizer.lr is 0.5, but the checkpoint was trained with 8e-04" in said
           and "--optimizer.beta2 is 0.9" in said, "other settings of the optimizer are named")
 
 
@@ -94,7 +94,7 @@ def jobs_run_from_any_folder(heddle, folder):
     repeat = [heddle, "train", f"--config={os.path.join(folder, 'a/out/job.toml')}"]
     elsewhere = os.path.join(folder, "b")
     again = run_command([*repeat, "--training.steps=3"], cwd=elsewhere)
-    check(again.returncode == 0 and "going on from step 2" in again.stderr
+    check(again.returncode == 0 and "resuming after step 2" in again.stderr
           and not os.listdir(elsewhere), f"job.toml repeats it from any folder: {again.stderr}")
     smaller = [*repeat, "--training.steps=4", "--training.local_batch_size=1",
                "--parallelism.data_parallel_shard_degree=2"]
@@ -102,11 +102,11 @@ def jobs_run_from_any_folder(heddle, folder):
     check(refused.returncode == 1 and "--training.global_batch_size=4 keeps it" in refused.stderr,
           f"on another mesh, the flag that keeps the global batch is named: {refused.stderr}")
     kept = run_command([*smaller, "--training.global_batch_size=4"])
-    check(kept.returncode == 0 and "going on from step 3" in kept.stderr, "and that flag works")
+    check(kept.returncode == 0 and "resuming after step 3" in kept.stderr, "and that flag works")
 
 
 def tokens_are_checked_first(heddle, folder):
-    """A token outside of the vocabulary is found before the first step, wherever it is."""
+    """A token outside the vocabulary is found before the first step, at any position."""
     tokens = [i % 257 for i in range(4000)]
     tokens[3900] = 257
     data = os.path.join(folder, "a.bin")
@@ -126,7 +126,7 @@ def rows_of(file):
 
 
 def flags_reach_the_run(heddle, folder):
-    """Flags that no other test gives: each changes the run as its help says."""
+    """Flags that no other test sets: each changes the run as its help states."""
     def losses(*flags):
         file = os.path.join(folder, "log.jsonl")
         train(heddle, [f"--metrics.jsonl={file}", *flags], 4)

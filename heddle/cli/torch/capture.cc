@@ -1,4 +1,4 @@
-// heddle capture: one training step of a model, as a graph.
+// heddle capture: captures one training step of a model as a graph.
 #include "heddle/run/capture/capture.h"
 
 #include <ostream>

@@ -16,7 +16,7 @@ void AddSimWithModel(CommandSet& commands);
 void AddTrain(CommandSet& commands);
 void AddVerify(CommandSet& commands);
 
-// All of them; for RunCommandLine.
+// Adds all of them, for RunCommandLine.
 void AddTorchCommands(CommandSet& commands);
 
 }  // namespace heddle

@@ -248,17 +248,17 @@ void DeclareOutput(Flags& flags, LoopOptions& loop) {
   flags.Option("--profile-dir=FOLDER", loop.profile_dir,
                "folder for traces (default: profile in --checkpoint.folder)");
   flags.Section("Faults");
-  flags.Choice<run::OddLoss>(
+  flags.Choice<run::BadLossPolicy>(
       "--fault.on_nan", loop.on_nan,
       "action on a loss that is not finite: stop, or skip the step, which keeps "
       "a copy of the state",
-      {{"stop", run::OddLoss::kStop}, {"skip", run::OddLoss::kSkip}});
-  flags.Choice<run::OddLoss>(
+      {{"stop", run::BadLossPolicy::kStop}, {"skip", run::BadLossPolicy::kSkip}});
+  flags.Choice<run::BadLossPolicy>(
       "--fault.on_spike", loop.on_spike,
       "action on a loss far above the last 20: ignore, stop, or skip the step",
-      {{"ignore", run::OddLoss::kIgnore},
-       {"stop", run::OddLoss::kStop},
-       {"skip", run::OddLoss::kSkip}});
+      {{"ignore", run::BadLossPolicy::kIgnore},
+       {"stop", run::BadLossPolicy::kStop},
+       {"skip", run::BadLossPolicy::kSkip}});
   flags.Option("--fault.spike_factor", loop.spike_factor,
                "multiple of the mean of the last 20 losses that counts as a spike");
   flags.Option("--fault.max_restarts", loop.max_restarts,

@@ -1,5 +1,5 @@
-// The flags of jobs: each is declared once, for the option that it sets. TorchTitan's spelling where
-// it has one.
+// Flags of jobs. Each is declared once, for the option that it sets, with TorchTitan's name if it
+// has one.
 #pragma once
 
 #include "heddle/api/loop_options.h"
@@ -7,18 +7,18 @@
 #include "heddle/api/optimization_options.h"
 #include "heddle/api/parallel_options.h"
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 
 namespace heddle {
 
-// Headings of the flags of a model and of its numerics. A job file for one model has these.
+// Sections of the flags that describe a model. A job file for one model has these.
 inline constexpr std::string_view kModelSections[] = {"Model", "Model sizes", "Batch and numerics"};
 
-// The model alone, its sizes and initial weights.
+// The model, its sizes and initial weights.
 void DeclareModel(Flags& flags, ModelOptions& model);
 // Also batch, numerics and device. The default device is that of `cluster`, unless it is null.
 void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster = nullptr);
-// Whether a captured step leaves the optimizer out.
+// A flag that leaves the optimizer out of a captured step.
 void DeclareOptimizer(Flags& flags, bool& without);
 void DeclareParallelism(Flags& flags, ParallelOptions& parallel);
 // Steps, seed, optimizer and runtime.
@@ -28,7 +28,7 @@ void DeclareLoop(Flags& flags, LoopOptions& loop);
 // Checkpoints, metrics and faults.
 void DeclareOutput(Flags& flags, LoopOptions& loop);
 
-// These options, with the plan if that is standard input.
+// These options, with the plan's text if it comes from standard input.
 Result<ParallelOptions> WithPlan(ParallelOptions parallel, const Streams& streams);
 
 }  // namespace heddle

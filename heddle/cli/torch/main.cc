@@ -1,5 +1,5 @@
-// heddle-torch: the program with all commands. `heddle` hands over to it for those that need libtorch, whose start takes longer
-// than most commands do.
+// heddle-torch: the program with all commands. `heddle` runs it for commands that need libtorch,
+// because starting libtorch takes longer than most commands.
 #include <algorithm>
 #include <cstdlib>
 #include <string_view>
@@ -9,7 +9,8 @@
 
 namespace {
 
-// Capture runs autograd, which starts the driver of every GPU that it sees: a fifth of a second, for a command that computes nothing.
+// Capture runs autograd, which would start the driver of every visible GPU. That takes a fifth of a
+// second, although the command computes nothing.
 void HideGpusFrom(std::string_view command) {
   constexpr std::string_view kPlanning[] = {"capture", "plan", "search", "sim"};
   if (std::ranges::find(kPlanning, command) != std::end(kPlanning))
@@ -21,6 +22,6 @@ void HideGpusFrom(std::string_view command) {
 int main(int argc, char** argv) {
   if (argc > 1) HideGpusFrom(argv[1]);
   heddle::ExitCode code = heddle::RunProgram(argc, argv, heddle::AddTorchCommands);
-  // Without libtorch's destructors, which take a tenth of a second and have nothing to save.
+  // Skips libtorch's destructors, which take a tenth of a second and have nothing to save.
   std::_Exit(static_cast<int>(code));
 }

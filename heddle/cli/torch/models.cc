@@ -1,4 +1,4 @@
-// heddle models: what can be captured.
+// heddle models: lists the models that can be captured.
 #include <ostream>
 
 #include <nlohmann/json.hpp>

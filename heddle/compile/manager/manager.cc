@@ -7,6 +7,7 @@
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
+#include "heddle/core/base/host.h"
 #include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/core/ir/text/print.h"
@@ -14,9 +15,9 @@
 namespace heddle::compile {
 namespace {
 
-// Rounds of a repeat that are not compared with the one before.
+// Rounds of a repeat before it is checked for cycles.
 constexpr int kPlainRounds = 4;
-// If a repeat has not settled by then, it never does.
+// A repeat that still changes the graph after this many rounds never settles.
 constexpr int kMaxRounds = 100;
 
 class Manager {
@@ -46,8 +47,8 @@ class Manager {
       if (item.pass == nullptr || item.pass->numerics != Numerics::kRounding || item.named)
         continue;
       return Error(Diag::kRounding,
-                   "{0} may round differently, and was not asked for by name; a pipeline that has "
-                   "a name asks for it with `rounding{{{0}}}`",
+                   "{0} may round differently and was not requested by name; name the pass itself, "
+                   "or write `rounding{{{0}}}` in the named pipeline",
                    item.pass->name);
     }
     return Done{};
@@ -73,7 +74,8 @@ class Manager {
     for (int round = 0; round < kMaxRounds; ++round) {
       HEDDLE_TRY(Changed changed, RunItems(item.repeated));
       if (changed == Changed::kNo || stopped()) return round == 0 ? changed : Changed::kYes;
-      // One pass may undo what another does. Most are done before it is worth a look.
+      // One pass may undo the changes of another. Most repeats end before this check is worth its
+      // time.
       if (round < kPlainRounds) continue;
       Hash128 now = StructuralHash(module_);
       if (round > kPlainRounds && now == before) return Changed::kYes;
@@ -84,28 +86,28 @@ class Manager {
   }
 
   Result<Changed> RunPass(const PipelineItem& item) {
+    PollHost();
     const PassDef& pass = *item.pass;
     if (!pass.any_view && module_.view != pass.needs) {
       return Error(Diag::kPassView, "{} needs a {} module, this one is {}", pass.name,
                    Name(pass.needs), Name(module_.view));
     }
     if (pass.prices && options_.costs == nullptr)
-      return Error(Diag::kPassOption, "{} needs the costs of a cluster, and none is given",
-                   pass.name);
+      return Error(Diag::kPassOption, "{} needs the costs of a cluster; give --cluster", pass.name);
     PassRecord record{options_.passes_before + static_cast<int64_t>(report_.passes.size()) + 1,
                       Format(item),
                       Changed::kNo,
                       {},
                       {},
                       {}};
-    // Without checks nobody looks at it.
+    // The copy is only for checks.
     Module before = options_.check ? module_ : Module();
     CrashScope scope(*this, before, record);
     PassContext context(module_.mesh, options_.costs);
     Clock clock;
     Result<Changed> changed = pass.run(module_, item.options.get(), context);
     record.time = clock.Elapsed();
-    // A pass that fails reports a mistake of the user.
+    // A pass that fails reports a user error.
     if (!changed.ok()) {
       for (Diagnostic& diagnostic : changed.diagnostics())
         diagnostic.message = fmt::format("{}: {}", pass.name, diagnostic.message);
@@ -188,7 +190,7 @@ class Manager {
     return WriteFile(path, Print(module_));
   }
 
-  // Writes a reproducer if a HEDDLE_CHECK fails while a pass runs.
+  // Writes a reproducer if a HEDDLE_CHECK fails during a pass.
   class CrashScope {
    public:
     CrashScope(const Manager& manager, const Module& before, const PassRecord& record)
@@ -216,10 +218,10 @@ class Manager {
   Module& module_;
   const ManagerOptions& options_;
   RunReport report_;
-  // Of the module as it is now.
+  // Hash of the current module.
   Hash128 hash_;
   ScheduleCost cost_;
-  // What passes so far have promised, and later ones must keep.
+  // Invariants that earlier passes established and later passes must keep.
   std::vector<Status (*)(const Module&)> promises_;
 };
 

@@ -1,10 +1,10 @@
-// The pass manager. It runs a pipeline and distrusts every pass in it.
+// The pass manager: runs a pipeline, and checks every pass.
 //
-// A pipeline starts only if every pass in it that may round was asked for by name (pipeline.h). A pass starts only if the
-// module has the view that it needs. After the pass the manager checks that the module verifies, that the claim "changed"
-// agrees with the structural hash in both directions, and that nothing is lost that a pass must preserve (preserved.h). If
-// one of these checks fails, or the pass crashes, the manager writes the module from before the pass to a file, with the
-// command that repeats the failure.
+// A pipeline starts only if every rounding pass in it was requested by name (pipeline.h). A pass
+// starts only if the module has the view that it needs. After each pass, the manager verifies the
+// module, compares the result "changed" with the structural hash, and checks that the pass
+// preserved everything it must (preserved.h). If a check fails or the pass crashes, the manager
+// writes the module from before the pass to a file, with the command that reproduces the failure.
 #pragma once
 
 #include <string>
@@ -18,40 +18,41 @@
 namespace heddle::compile {
 
 struct ManagerOptions {
-  // Where the module is written after each pass, as `step.0042.dce.changed.hd`. Empty: nowhere.
+  // Folder for the module after each pass, as `step.0042.dce.changed.hd`. Empty: no dumps.
   std::string dump_dir;
-  // Stops after so many passes. Negative: never.
+  // Stops after N passes. Negative: runs all.
   int64_t stop_after = -1;
-  // How many passes ran on the module before. Numbers of passes go on from there.
+  // The number of passes that ran on the module before. Numbering continues from it.
   int64_t passes_before = 0;
-  // Where reproducers are written.
+  // Folder for reproducers.
   std::string reproducer_dir = ".";
-  // Whether launches are counted, and memory worked out, before and after each pass.
+  // Whether to count launches and memory before and after each pass.
   bool measure = false;
-  // Whether passes are distrusted. Trials of which nothing but a cost is wanted go without: what they choose runs once more, with checks.
+  // Whether to check passes. Trials that only need a cost skip the checks; their choice is compiled
+  // again with checks.
   bool check = true;
-  // Runs passes that may round even if nobody asked for them by name.
+  // Runs rounding passes even if they were not requested by name.
   bool allow_rounding = false;
-  // What passes price nodes by; it outlives the run. Null: a pass that prices nodes fails.
+  // Prices nodes for passes; must outlive the run. If null, passes that price nodes fail.
   const price::CostModel* costs = nullptr;
 };
 
-// What a schedule costs: collectives launched, and the largest peak of memory of any graph.
+// The cost of a schedule: launched collectives, and the largest peak memory of any graph.
 struct ScheduleCost {
   int64_t launches = 0;
   Bytes peak;
 };
 
 struct PassRecord {
-  // From 1, in the order of execution.
+  // Counts from 1, in the order of execution.
   int64_t number;
   std::string pass;
   Changed changed;
   std::vector<std::pair<std::string, int64_t>> stats;
   std::vector<Remark> remarks;
-  // Of the pass alone, without the checks of the manager.
+  // Time of the pass, without the manager's checks.
   Nanos time;
-  // If the manager measures.
+  // Set if the manager measures.
   ScheduleCost before = {};
   ScheduleCost after = {};
 };

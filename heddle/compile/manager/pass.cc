@@ -47,7 +47,7 @@ void PassContext::Count(std::string_view stat, int64_t n) {
 
 Status ParseOption(std::string_view text, bool& out) {
   if (text != "true" && text != "false")
-    return Error(Diag::kPassOption, "`{}` is neither true nor false", text);
+    return Error(Diag::kPassOption, "`{}` is not a boolean; write true or false", text);
   out = text == "true";
   return Done{};
 }
@@ -67,7 +67,7 @@ Status ParseOption(std::string_view text, std::string& out) {
     return Done{};
   }
   std::optional<std::string> unquoted = Scanner(text).TakeQuoted();
-  if (!unquoted) return Error(Diag::kPassOption, "a string in quotes does not end");
+  if (!unquoted) return Error(Diag::kPassOption, "a quoted string has no closing quote");
   out = std::move(*unquoted);
   return Done{};
 }

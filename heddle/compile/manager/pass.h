@@ -1,13 +1,16 @@
-// Passes: what one is, and what it may do.
+// Passes: their definition, and what they may do.
 //
-// A pass is a function `Result<Changed> Name(Graph&, const NameOptions&, PassContext&)`. It may take a Module instead of a
-// graph, and may have no options. It transforms, counts and makes remarks. It never logs, verifies, times, dumps or reads
-// the environment: the manager does that for every pass. An entry looks like
+// A pass is a function `Result<Changed> Name(Graph&, const NameOptions&, PassContext&)`. It may
+// take a Module instead of a graph, and may have no options. It transforms, counts and adds
+// remarks. It never logs, verifies, times, dumps or reads the environment; the manager does that
+// for every pass. An entry looks like
 //
-//   constexpr OptionDef kOptions[] = {Option<&BucketOptions::max_bytes>("max_bytes", "close a bucket at this size")};
-//   HEDDLE_DEFINE_PASS(bucket) {.name = "bucket", .run = Run<Bucket>, .make_options = Make<BucketOptions>, ...};
+//   constexpr OptionDef kOptions[] = {
+//       Option<&BucketOptions::max_bytes>("max_bytes", "close a bucket at this size")};
+//   HEDDLE_DEFINE_PASS(bucket) {
+//       .name = "bucket", .run = Run<Bucket>, .make_options = Make<BucketOptions>, ...};
 //
-// and one line in passes/pass_list.def.
+// and has one line in passes/pass_list.def.
 #pragma once
 
 #include <memory>
@@ -32,13 +35,15 @@ class CostModel;
 
 namespace heddle::compile {
 
-// What a pass may do to the bits of outputs.
+// The effect of a pass on the bits of outputs.
 enum class Numerics : uint8_t {
   // Nothing.
   kExact,
-  // A value may be reduced in another launch, at another offset. Bits stay equal if the reducer adds in rank order.
+  // A value may be reduced in another launch or at another offset. Bits stay equal if the reducer
+  // adds in rank order.
   kRegrouping,
-  // Results may round differently. The manager runs such a pass only if it was asked for by name (pipeline.h).
+  // Results may round differently. The manager runs such a pass only if it was requested by name
+  // (pipeline.h).
   kRounding,
 };
 std::string_view Name(Numerics numerics);
@@ -48,7 +53,7 @@ enum class RemarkKind : uint8_t {
 #include "heddle/compile/manager/remarks.def"
 #undef HEDDLE_REMARK
 };
-// The kind as it is printed in brackets after a remark: `view-not-local`.
+// The tag printed in brackets after a remark: `view-not-local`.
 std::string_view Name(RemarkKind kind);
 struct RemarkKindDoc {
   std::string_view name;
@@ -56,10 +61,11 @@ struct RemarkKindDoc {
 };
 std::span<const RemarkKindDoc> AllRemarkKinds();
 
-// An opportunity that a pass declined, or something else worth knowing. Remarks are results: goldens hold them.
+// An opportunity that a pass declined, or another fact for the user. Remarks are results, so
+// goldens contain them.
 struct Remark {
   std::string graph;
-  // The name of the value that it is about, or empty.
+  // The name of the value it concerns, or empty.
   std::string value;
   std::string text;
   RemarkKind kind;
@@ -78,7 +84,7 @@ class PassContext {
     return *costs_;
   }
 
-  // Adds to one of the pass's declared statistics.
+  // Adds to one of the statistics that the pass declares.
   void Count(std::string_view stat, int64_t n = 1);
   template <typename... Args>
   void AddRemark(const Graph& graph, ValueId value, RemarkKind kind,
@@ -97,7 +103,7 @@ class PassContext {
   std::vector<Remark> remarks_;
 };
 
-// One option: how to read it from text into a field, and how to show it.
+// One option: reads its field from text, and prints it.
 struct OptionDef {
   std::string_view name;
   std::string_view help;
@@ -141,20 +147,23 @@ struct PassDef {
   Result<Changed> (*run)(Module&, const void* options, PassContext&);
   std::shared_ptr<void> (*make_options)() = nullptr;
   std::span<const OptionDef> options = {};
-  // The view that the module must have. With `any_view` either will do.
+  // Whether the pass accepts both views; otherwise `view` is required.
   bool any_view = true;
   View needs = View::kLocal;
   Numerics numerics = Numerics::kExact;
-  // Set by a pass that replaces inputs or outputs. For all others the manager checks that roles survive.
+  // For a pass that replaces inputs or outputs. For other passes, the manager checks that roles are
+  // preserved.
   bool changes_signature = false;
-  // Set by a pass that gives parameters their units. All others keep them.
+  // For a pass that assigns parameters to units. Other passes keep units.
   bool sets_units = false;
-  // Set by a pass that schedules. For all others the manager checks that each communicator launches in the same order.
+  // For a scheduling pass. For other passes, the manager checks that each communicator launches in
+  // the same order.
   bool reorders_launches = false;
-  // Set by a pass that decides by the times of a cluster (PassContext::costs).
+  // For a pass that uses the times of a cluster (PassContext::costs).
   bool prices = false;
   std::span<const std::string_view> stats = {};
-  // What the pass promises of the module. The manager checks it after the pass and after every later pass of the pipeline.
+  // An invariant that the pass establishes. The manager checks it after this pass and after every
+  // later pass of the pipeline.
   Status (*ensures)(const Module&) = nullptr;
 };
 
@@ -163,7 +172,7 @@ std::shared_ptr<void> Make() {
   return std::make_shared<Options>();
 }
 
-// Adapts a pass function to PassDef::run. A pass over graphs runs on each graph of the module.
+// Adapts a pass function to PassDef::run. A graph pass runs on each graph of the module.
 template <typename Function>
 struct PassRunner;
 template <>
@@ -207,7 +216,8 @@ struct PassRunner<Result<Changed> (*)(Graph&, const Options&, PassContext&)> {
 template <auto F>
 constexpr auto Run = &PassRunner<decltype(F)>::template Run<F>;
 
-// The passes and the named pipelines that a pipeline may name. The table itself is in passes/, above this folder.
+// The passes and named pipelines available to a pipeline's text. The table itself is in passes/, a
+// higher layer.
 struct PassTable {
   std::span<const PassDef* const> passes;
   struct Named {

@@ -1,4 +1,4 @@
-// The manager must catch every way in which a pass can lie or break things. The passes here do.
+// The manager must detect every way in which a pass can break a module or make a false claim.
 #include <cstdlib>
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ Result<Changed> LoseOutput(Graph& graph, PassContext&) {
   rewriter.EraseOutput(0);
   return rewriter.Commit();
 }
-// Fails, as a pass with a bug would, on any graph with a sine.
+// Fails on any graph with a sine, as a buggy pass might.
 Result<Changed> HateSine(Graph& graph, PassContext&) {
   for (NodeId id : graph.nodes()) {
     HEDDLE_CHECK(graph[id].op != op::sin,
@@ -44,7 +44,7 @@ Result<Changed> HateSine(Graph& graph, PassContext&) {
   }
   return Changed::kNo;
 }
-// Moves the second node with this effect in front of the first.
+// Moves the second node with this effect before the first.
 Changed Swap(Graph& graph, Effect effect) {
   std::vector<NodeId> found;
   for (NodeId id : graph.nodes()) {
@@ -192,8 +192,8 @@ TEST_F(ManagerTest, LaunchesOfACommunicatorKeepTheirOrder) {
   ASSERT_FALSE(swapped.ok());
   EXPECT_EQ(swapped.diagnostics()[0].kind, Diag::kLaunchOrder);
   EXPECT_EQ(swapped.diagnostics()[0].message,
-            "after pass 1 (swap-launches): swap-launches launches %a! behind %b! over [dp] on "
-            "stream 1; it was in front of it");
+            "after pass 1 (swap-launches): swap-launches launches %a! after %b! over [dp] on "
+            "stream 1; before the pass it was launched first");
   module_ = read(1);
   EXPECT_TRUE(RunText("schedule").ok());
   module_ = read(2);
@@ -204,11 +204,11 @@ TEST_F(ManagerTest, WhatRoundsIsAskedForByName) {
   EXPECT_TRUE(RunText("round").ok());
   EXPECT_TRUE(RunText("repeat{count}, rounding{round}").ok());
   EXPECT_TRUE(RunText("frank").ok());
-  // The refusal comes before the first pass runs.
+  // The manager rejects the pipeline before the first pass runs.
   std::string before = Print(module_);
   EXPECT_EQ(Failure("flip, sly"), Diag::kRounding);
   EXPECT_EQ(Print(module_), before);
-  // Braces around the name of a pipeline do not reach into its text.
+  // `rounding{}` around the name of a pipeline does not apply to passes in its text.
   EXPECT_EQ(Failure("rounding{sly}"), Diag::kRounding);
   Result<Pipeline> own = ParsePipeline("round", kTable, Author::kProgram);
   Result<RunReport> report = RunPipeline(module_, *own, options_);
@@ -306,7 +306,7 @@ TEST_F(ReduceTest, SurvivesCrashes) {
   EXPECT_EQ(reduced->graphs[0].node_count(), 1u);
 }
 
-// `hate` says something about a cosine, and dies of a sine.
+// `hate` adds a remark for a cosine, and crashes on a sine.
 TEST_F(ReduceTest, LooksForACrashAlone) {
   ReduceModuleOptions options;
   options.crash = true;

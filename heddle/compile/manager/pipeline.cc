@@ -8,12 +8,12 @@
 namespace heddle::compile {
 namespace {
 
-// Pipelines that name each other, or a hostile text, must not nest without end.
+// Limits nesting of pipelines that name each other, and of hostile texts.
 constexpr int kMaxDepth = 16;
 
 class PipelineParser {
  public:
-  // `names`: whether a pass that the text names counts as asked for by name.
+  // `names`: whether passes named in the text count as requested by name.
   PipelineParser(std::string_view text, const PassTable& passes, bool names, int depth = 0)
       : scan_(text), passes_(passes), names_(names), depth_(depth) {}
 
@@ -35,7 +35,7 @@ class PipelineParser {
   std::string_view TakeName() {
     scan_.SkipSpace();
     size_t begin = scan_.offset();
-    // Names of passes have hyphens, and so have scopes.
+    // Pass names contain hyphens, like scopes.
     scan_.TakeRawRun(CharClass::kScope);
     return scan_.text().substr(begin, scan_.offset() - begin);
   }
@@ -44,7 +44,7 @@ class PipelineParser {
     if (depth_ > kMaxDepth)
       return Error(Diag::kPipeline, "pipelines nest deeper than {}", kMaxDepth);
     Pipeline items;
-    // An empty pipeline is a pipeline.
+    // A pipeline may be empty.
     if (scan_.AtEnd() || scan_.Peek() == close) return items;
     do {
       HEDDLE_TRY(Pipeline item, ParseItem());
@@ -53,7 +53,7 @@ class PipelineParser {
     return items;
   }
 
-  // The name of a pipeline stands for several items.
+  // An item. The name of a pipeline expands to several.
   Result<Pipeline> ParseItem() {
     scan_.SkipSpace();
     size_t begin = scan_.offset();
@@ -61,7 +61,7 @@ class PipelineParser {
     if (name.empty()) return Bad("the name of a pass");
     if (name == "repeat") return ParseRepeat();
     if (name == "rounding") return ParseRounding();
-    // A pass may have the name of a pipeline. With options, it is the pass.
+    // If a pass and a pipeline share a name, options select the pass.
     const PassTable::Named* named = scan_.Peek() == '{' ? nullptr : passes_.FindPipeline(name);
     if (named != nullptr) {
       return PipelineParser(named->text, passes_, /*names=*/false, depth_ + 1).Parse();
@@ -141,7 +141,7 @@ class PipelineParser {
     return Done{};
   }
 
-  // Ends at a comma or a brace. Brackets may hold commas, and quotes may hold anything.
+  // The value ends at a comma or a brace. Brackets may contain commas, and quotes any character.
   std::string_view TakeValue() {
     scan_.SkipSpace();
     size_t begin = scan_.offset();

@@ -9,7 +9,7 @@
 namespace heddle::compile {
 namespace {
 
-// The roles of a module, as sorted text. Units are left out where a pass may give parameters others.
+// The roles of a module, as sorted text. `units`: whether to include the units of parameters.
 std::vector<std::string> Roles(const Module& module, bool units) {
   std::vector<std::string> roles;
   for (const Graph& graph : module.graphs) {
@@ -59,7 +59,7 @@ NodeId FindLaunch(const Graph& graph, std::string_view name) {
 
 Status CheckLaunches(const PassDef& pass, const Mesh& mesh, const Graph& before,
                      const Graph& after) {
-  // By communicator: the place that its last launch so far had before.
+  // Keyed by communicator: the earlier position of its last launch so far.
   std::map<std::pair<uint64_t, uint8_t>, NodeId> last;
   for (NodeId id : after.nodes()) {
     if (!IsLaunch(after, id)) continue;
@@ -69,11 +69,11 @@ Status CheckLaunches(const PassDef& pass, const Mesh& mesh, const Graph& before,
     Axes axes = over != nullptr ? std::get<Axes>(*over) : Axes();
     NodeId& previous = last[{axes.bits(), after[id].stream}];
     if (previous && was < previous) {
-      return Error(Diag::kLaunchOrder,
-                   "{} launches %{} behind %{} over [{}] on stream {}; it was in front of it",
-                   pass.name, after.name(after[id].first_result),
-                   before.name(before[previous].first_result), Format(mesh, axes),
-                   after[id].stream);
+      return Error(
+          Diag::kLaunchOrder,
+          "{} launches %{} after %{} over [{}] on stream {}; before the pass it was launched first",
+          pass.name, after.name(after[id].first_result), before.name(before[previous].first_result),
+          Format(mesh, axes), after[id].stream);
     }
     previous = was;
   }

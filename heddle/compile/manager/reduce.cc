@@ -17,7 +17,8 @@
 namespace heddle::compile {
 namespace {
 
-// What a child process printed until it ended; nothing if it ran out of time, and was stopped.
+// The output of a child process until it ends. Nullopt if it exceeded the time limit and was
+// killed.
 std::optional<std::string> ReadUntil(int fd, pid_t child, Nanos limit) {
   std::string text;
   char buffer[4096];
@@ -42,10 +43,11 @@ class Reducer {
     if (!Fails(best_, &text)) {
       std::string wanted = options_.crash ? "crash" : "fail";
       if (!options_.error.empty()) wanted += fmt::format(" with `{}`", options_.error);
-      return Error(Diag::kReduce, "the pipeline does not {} on the whole graph; it says {}", wanted,
+      return Error(Diag::kReduce, "the pipeline does not {} on the whole graph; it prints {}",
+                   wanted,
                    text.empty() ? "nothing" : fmt::format("`{}`", text.substr(0, text.find('\n'))));
     }
-    // Outputs go first, because much of the graph is dead without them.
+    // Remove outputs first, because much of the graph is dead without them.
     bool smaller = true;
     while (smaller) {
       smaller = ShrinkGraphs();
@@ -69,13 +71,13 @@ class Reducer {
  private:
   static size_t Size(const Module& module) {
     size_t size = 0;
-    // A node weighs more than the input and the output that cutting it may add.
+    // A node counts more than the input and output that cutting it may add.
     for (const Graph& graph : module.graphs)
       size += 8 * graph.node_count() + graph.inputs().size() + graph.outputs().size() + 1;
     return size;
   }
 
-  // Runs in a process of its own, because a failure may be a crash.
+  // Runs the trial in a child process, because the failure may be a crash.
   bool Fails(const Module& module, std::string* said = nullptr) {
     ++trials_;
     int ends[2];
@@ -125,8 +127,8 @@ class Reducer {
     return any;
   }
 
-  // Tries to remove runs of items: half of them at a time, then ever shorter runs. It goes from the back, because later
-  // items depend on earlier ones.
+  // Tries to remove runs of items, from half of them down to single ones. Starts at the end,
+  // because later items depend on earlier ones.
   template <typename Count, typename Remove>
   bool ShrinkList(Count count, Remove remove) {
     bool any = false;
@@ -149,8 +151,8 @@ class Reducer {
     RemoveDead(graph);
   }
 
-  // Removes nodes, and with a collective its wait, with a wait its collective, and keeps the rest of the graph alive: results
-  // that others still need become inputs, and operands that nobody else needs become outputs.
+  // Removes nodes; a collective and its wait go together. Results that remaining nodes need become
+  // inputs, and operands without other readers become outputs, so that the rest stays alive.
   static void CutNodes(Graph& graph, size_t from, size_t to) {
     std::vector<bool> is_cut(graph.node_count());
     for (size_t i = from; i < to; ++i) is_cut[i] = true;
@@ -214,7 +216,7 @@ class Reducer {
     rewriter.Commit();
   }
 
-  // Does what dce does, which is in a layer above this one.
+  // Like the pass dce, which belongs to a higher layer.
   static void RemoveDead(Graph& graph) {
     Table<ValueId, bool> needed(graph.value_count());
     for (const Output& output : graph.outputs()) needed[output.value] = true;

@@ -1,4 +1,4 @@
-// Delta debugging: makes a module smaller while something still goes wrong with it in the same way.
+// Delta debugging: shrinks a module while it still fails in the same way.
 #pragma once
 
 #include <functional>
@@ -11,23 +11,23 @@
 namespace heddle::compile {
 
 struct ReduceModuleOptions {
-  // What a failing trial prints; empty for anything.
+  // Text that a failing trial prints; empty accepts any failure.
   std::string error;
-  // A failing trial dies: by a signal, or because a sanitizer ends it.
+  // A failing trial crashes: it dies by a signal, or a sanitizer ends it.
   bool crash = false;
-  // A trial that runs longer counts as not failing.
+  // A trial that takes longer counts as passing.
   Nanos trial_limit{10'000'000'000};
-  // Called each time that the module becomes smaller.
+  // Called whenever the module shrinks.
   std::function<void(size_t nodes, size_t trials)> progress;
 };
 
-// What goes wrong with a module, in words; empty if nothing does. It runs in a process of its own, and may crash.
+// Returns the failure of a module as text, or empty. Runs in a child process, and may crash.
 using Trial = std::function<std::string(const Module&)>;
 
-// Fails if the trial does not find that error in `module` itself.
+// Returns the shrunk module. Fails if `module` itself does not fail in this way.
 Result<Module> ReduceModule(const Module& module, const Trial& trial,
                             const ReduceModuleOptions& options);
-// The same where the trial is to run a pipeline.
+// The same, for a trial that runs a pipeline.
 Result<Module> ReduceModule(const Module& module, const Pipeline& pipeline,
                             const ReduceModuleOptions& options);
 

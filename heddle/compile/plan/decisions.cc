@@ -7,7 +7,7 @@
 namespace heddle::compile {
 namespace {
 
-// In the largest unit that divides it: `60GiB`.
+// Formats bytes in the largest unit that divides them: `60GiB`.
 std::string ExactBytes(Bytes bytes) {
   struct Unit {
     int64_t bytes;

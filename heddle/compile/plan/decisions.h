@@ -23,13 +23,13 @@
 
 namespace heddle::compile {
 
-// Sequences of a step over all ranks, tokens of a sequence, and the number of passes.
+// Sequences per step on all ranks, tokens per sequence, and the number of micro-batches.
 struct PlanBatch {
   int64_t sequences = 1;
   int64_t seq_len = 1;
   int64_t micro_batches = 1;
 
-  // In one pass, over all ranks.
+  // Sequences per micro-batch on all ranks.
   int64_t pass_sequences() const { return sequences / micro_batches; }
   bool operator==(const PlanBatch&) const = default;
 };
@@ -43,9 +43,9 @@ struct PlanMark {
   std::string pattern;
   std::string op;
   Phase phase = Phase::kForward;
-  // Among the nodes of this op in its scope and phase, in order, from 0.
+  // Index among the nodes of this op in its scope and phase, in order, from 0.
   int64_t number = 0;
-  // Which result of the node.
+  // Index of the result.
   int64_t result = 0;
   Keep keep = Keep::kDefault;
   uint32_t line = 0;
@@ -60,12 +60,12 @@ struct PlanDecisions {
   std::optional<std::string> cluster = {};
   // The memory limit that the plan was found under.
   std::optional<Bytes> budget = {};
-  // A policy of the pass `checkpoint`; or single decisions, which a search made.
+  // A policy of the pass `checkpoint`; or single decisions from a search.
   std::optional<std::string> checkpoint = {};
   std::vector<PlanMark> marks = {};
   // A policy of the pass `reshard-after-forward`.
   std::optional<std::string> reshard = {};
-  // HSDP: gradients are all-reduced whole and scattered then.
+  // HSDP: gradients are first all-reduced whole and then scattered.
   std::optional<bool> reduce_first = {};
   // Buffers for shared experts have room for the worst case, so sizes are static.
   std::optional<bool> expert_buffers = {};

@@ -11,7 +11,7 @@
 namespace heddle::compile {
 namespace {
 
-// A scope with its first number left out: `layers.`, 3, `.attention`.
+// A scope split at its first number: `layers.`, 3, `.attention`.
 struct NumberedScope {
   std::string before;
   std::string after;
@@ -21,7 +21,7 @@ struct NumberedScope {
 NumberedScope SplitScope(std::string_view scope) {
   size_t begin = 0;
   for (std::string_view part : Split(scope, '.')) {
-    // Longer ones are no numbers of layers.
+    // A longer number is not a layer number.
     bool number = !part.empty() && part.size() < 10 &&
                   part.find_first_not_of("0123456789") == std::string_view::npos &&
                   (part.size() == 1 || part[0] != '0');
@@ -33,7 +33,8 @@ NumberedScope SplitScope(std::string_view scope) {
   return {std::string(scope), "", -1};
 }
 
-// What equal layers have in common: scope around the number, op, phase, number of the node, result.
+// The place that equal layers share: scope around the number, op, phase, number of the node,
+// result.
 using Place = std::tuple<std::string, std::string, std::string, Phase, int64_t, int64_t>;
 struct Entry {
   int64_t layer = -1;
@@ -68,7 +69,7 @@ void AddStatements(const Place& place, std::vector<Entry> entries, std::vector<P
 std::vector<PlanMark> StatementsOf(const Graph& graph, const std::vector<Keep>& marks) {
   std::vector<uint32_t> numbers = NodeNumbers(graph);
   std::map<Place, std::vector<Entry>> entries;
-  // In the order in which the graph first has them.
+  // In the order of their first occurrence in the graph.
   std::vector<const Place*> order;
   for (NodeId node : graph.nodes()) {
     NumberedScope scope = SplitScope(graph.scope(node));
@@ -78,7 +79,7 @@ std::vector<PlanMark> StatementsOf(const Graph& graph, const std::vector<Keep>& 
                   graph[node].phase, numbers[node.index()], result++};
       auto [at, added] = entries.try_emplace(std::move(place));
       if (added) order.push_back(&at->first);
-      // Marks that the graph has already are not the plan's.
+      // Existing marks of the graph are not part of the plan.
       Keep keep = graph[v].keep == Keep::kDefault ? marks[v.index()] : Keep::kDefault;
       at->second.push_back({scope.number, keep});
     }
@@ -90,7 +91,7 @@ std::vector<PlanMark> StatementsOf(const Graph& graph, const std::vector<Keep>& 
 
 Status SetMarks(const std::vector<PlanMark>& statements, Graph& graph) {
   std::vector<uint32_t> numbers = NodeNumbers(graph);
-  // By op, phase and number, so that patterns are compared with few scopes.
+  // Keyed by op, phase and number, so that patterns are compared with few scopes.
   std::map<std::tuple<std::string_view, Phase, int64_t>, std::vector<NodeId>> nodes;
   for (NodeId node : graph.nodes())
     nodes[{graph.op(node).name(), graph[node].phase, numbers[node.index()]}].push_back(node);
@@ -111,7 +112,7 @@ Status SetMarks(const std::vector<PlanMark>& statements, Graph& graph) {
     if (matches) continue;
     return Error(Diag::kPlan,
                  "line {} of the plan: the lowered graph has no result {} of {} number {} ({}) in "
-                 "`{}`; its `keep` statements are for another model or device",
+                 "`{}`; the `keep` statements belong to another model or device",
                  mark.line, mark.result, mark.op, mark.number, Name(mark.phase), mark.pattern);
   }
   Rewriter rewriter(graph);

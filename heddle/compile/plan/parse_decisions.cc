@@ -5,7 +5,7 @@ namespace {
 
 Status Expected(std::string_view what) { return Error(Diag::kSyntax, "expected {}", what); }
 
-// A word that `parse` understands; otherwise the scanner stays in front of it.
+// Takes a word that `parse` accepts; otherwise the scanner stays before it.
 template <typename T, typename Parse>
 std::optional<T> TakeParsed(Scanner& scan, Parse parse) {
   scan.SkipSpace();
@@ -32,8 +32,8 @@ Status ParseBatch(Scanner& scan, PlanDecisions& out) {
     if (!scan.TakeSymbol("micro-batches")) return Expected("`micro-batches`");
     if (*sequences % *count != 0) {
       scan.set_offset(begin);
-      return Error(Diag::kPlan, "{} sequences do not divide into {} micro-batches", *sequences,
-                   *count);
+      return Error(Diag::kPlan, "{} sequences cannot be divided evenly into {} micro-batches",
+                   *sequences, *count);
     }
     batch.micro_batches = *count;
   }
@@ -83,11 +83,11 @@ Status ParseKeepStatement(uint32_t line, Scanner& scan, PlanDecisions& out) {
   if (!phase) return Expected("`fwd`, `bwd` or `opt`");
   mark.phase = *phase;
   std::optional<int64_t> number = scan.TakeInt();
-  if (!number || *number < 0) return Expected("the number of the node, from 0 on");
+  if (!number || *number < 0) return Expected("the number of the node, counted from 0");
   mark.number = *number;
   if (scan.TakeWord("result")) {
     std::optional<int64_t> result = scan.TakeInt();
-    if (!result || *result < 0) return Expected("the number of the result, from 0 on");
+    if (!result || *result < 0) return Expected("the number of the result, counted from 0");
     mark.result = *result;
   }
   std::optional<Keep> keep = TakeParsed<Keep>(scan, [](std::string_view word) {

@@ -14,8 +14,8 @@ inline constexpr std::string_view kDecisionStatements[] = {
     "batch",   "norms",        "cluster",     "budget",     "pipeline",
     "reshard", "reduce-first", "expert-rows", "checkpoint", "keep"};
 
-// Reads the rest of the statement `word`, which the scanner has just taken. If it fails, the scanner
-// is at the mistake, and the diagnostic has no position.
+// Parses the rest of the statement `word`, which the scanner has just taken. If it fails, the
+// scanner is at the mistake, and the diagnostic has no position.
 Status ParseDecision(std::string_view word, uint32_t line, Scanner& scan, PlanDecisions& out);
 
 }  // namespace heddle::compile

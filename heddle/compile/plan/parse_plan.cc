@@ -22,7 +22,8 @@ class PlanParser {
     while (!scan_.AtEnd()) {
       size_t begin = Here();
       if (ParseStatement()) continue;
-      // On with the line behind the one where the statement began: one mistake is one message, as a rule.
+      // Continue with the line after the statement's first line, so that one mistake usually gives
+      // one message.
       scan_.set_offset(begin);
       scan_.SkipLine();
     }
@@ -73,10 +74,10 @@ class PlanParser {
     std::string_view word = TakeWord();
     if (word == "mesh")
       return Fail(at, word.size(), Diag::kSyntax,
-                  "a plan has one mesh, in front of all statements");
+                  "a plan has one `mesh` line, before all statements");
     if (word == "input") return ParseInput();
     if (word == "param") return ParseParam();
-    if (word == "module") return ParseLayer();
+    if (word == "module") return ParseModuleStatement();
     if (word == "node") return ParseNode();
     if (word == "auto") return plan_.automatic = Once(at, "auto", auto_line_);
     if (word == "grads") return ParseGrads(at);
@@ -134,53 +135,54 @@ class PlanParser {
     return true;
   }
 
-  bool ParseLayer() {
-    PlanLayer layer;
-    if (!ParsePattern(layer.pattern, layer.line)) return false;
+  bool ParseModuleStatement() {
+    PlanModule module;
+    if (!ParsePattern(module.pattern, module.line)) return false;
     while (true) {
       if (scan_.TakeWord("in")) {
-        if (!ParseBoundary(layer.in)) return false;
+        if (!ParseBoundary(module.in)) return false;
       } else if (scan_.TakeWord("out")) {
-        if (!ParseBoundary(layer.out)) return false;
+        if (!ParseBoundary(module.out)) return false;
       } else if (scan_.TakeWord("local")) {
-        if (!scan_.Take('[') || !ParseAxes(layer.local, ']')) return Expected("`[axis, ...]`");
+        if (!scan_.Take('[') || !ParseAxes(module.local, ']')) return Expected("`[axis, ...]`");
       } else if (scan_.TakeWord("experts")) {
-        if (!ParseExperts(layer)) return false;
+        if (!ParseExperts(module)) return false;
       } else if (scan_.TakeWord("why")) {
         size_t at = Here();
         std::string_view word = TakeWord();
         AttrValue why = ParseEnumerator(word);
         if (!std::holds_alternative<Why>(why))
           return Fail(at, word.size(), Diag::kSyntax,
-                      "`{}` is not a purpose; `tensor` and `loss` are", word);
-        layer.why = std::get<Why>(why);
+                      "`{}` is not a purpose; choose `tensor` or `loss`", word);
+        module.why = std::get<Why>(why);
       } else if (scan_.TakeSymbol("write-out")) {
-        layer.write_out = true;
+        module.decomposes_log_softmax = true;
       } else {
         break;
       }
     }
-    plan_.layers.push_back(std::move(layer));
+    plan_.modules.push_back(std::move(module));
     return true;
   }
 
-  // Behind `local`, of which they are a part.
-  bool ParseExperts(PlanLayer& layer) {
+  // Follows `local`, because the axes are a subset of its axes.
+  bool ParseExperts(PlanModule& module) {
     size_t at = Here();
-    if (!scan_.Take('[') || !ParseAxes(layer.experts, ']')) return Expected("`[axis, ...]`");
-    for (AxisId axis : layer.experts) {
-      if (layer.local.contains(axis)) continue;
+    if (!scan_.Take('[') || !ParseAxes(module.experts, ']')) return Expected("`[axis, ...]`");
+    for (AxisId axis : module.experts) {
+      if (module.local.contains(axis)) continue;
       return Fail(at, 1, Diag::kPlan,
-                  "experts are shared over `{}`, where the module is not `local`: ranks send rows "
-                  "of their own",
+                  "experts are shared over `{}`, but the module is not `local` over it; add the "
+                  "axis to `local`",
                   plan_.mesh[axis].name);
     }
     if (!scan_.TakeWord("most")) return true;
     at = Here();
     std::optional<int64_t> times = scan_.TakeInt();
     if (!times || *times < 1)
-      return Fail(at, 1, Diag::kBadLiteral, "expected how many times its own rows a rank takes");
-    layer.expert_times = *times;
+      return Fail(at, 1, Diag::kBadLiteral,
+                  "expected the maximum rows of a rank, as a multiple of its own");
+    module.expert_times = *times;
     return true;
   }
 
@@ -204,7 +206,7 @@ class PlanParser {
     if (!phase) return Expected("`fwd`, `bwd` or `opt`");
     node.phase = *phase;
     std::optional<int64_t> number = scan_.TakeInt();
-    if (!number || *number < 0) return Expected("the number of the node, from 0 on");
+    if (!number || *number < 0) return Expected("the number of the node, counted from 0");
     node.number = *number;
     if (!scan_.TakeWord("in")) return Expected("`in`");
     while (!scan_.TakeWord("out")) {
@@ -221,11 +223,10 @@ class PlanParser {
     return ParsePlacement(boundary.placement, boundary.rank);
   }
 
-  // A plan says one thing about all gradients, once.
+  // Fails if a statement about all gradients is repeated.
   bool Once(size_t at, std::string_view statement, uint32_t& line) {
     if (line != 0)
-      return Fail(at, statement.size(), Diag::kPlan, "`{}` stands on line {} already", statement,
-                  line);
+      return Fail(at, statement.size(), Diag::kPlan, "`{}` is already on line {}", statement, line);
     line = source_.Line(at);
     return true;
   }
@@ -240,7 +241,8 @@ class PlanParser {
     char* end = nullptr;
     plan_.grad_divisor = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0' || !IsGradDivisor(plan_.grad_divisor))
-      return Fail(at, text.size(), Diag::kBadLiteral, "expected a positive number with an inverse");
+      return Fail(at, text.size(), Diag::kBadLiteral,
+                  "expected a positive number whose inverse is finite");
     return true;
   }
 
@@ -258,7 +260,7 @@ class PlanParser {
     return Expected("`narrow` or `wide`");
   }
 
-  // `[{tp,dp},-]`, perhaps with `{+tp}` behind it.
+  // `[{tp,dp},-]`, optionally followed by `{+tp}`.
   bool ParsePlacement(Placement& out, size_t& rank) {
     size_t at = Here();
     if (!scan_.Take('[')) return Expected("a placement, such as `[dp,-]`");
@@ -311,7 +313,7 @@ class PlanParser {
       if (!seen.insert(partial.axis).second) twice = partial.axis;
     }
     if (twice)
-      return Fail(at, 1, Diag::kAxisTwice, "axis `{}` stands twice in one placement",
+      return Fail(at, 1, Diag::kAxisTwice, "axis `{}` occurs twice in one placement",
                   plan_.mesh[*twice].name);
     placement.Normalize();
     return true;
@@ -336,7 +338,7 @@ class PlanParser {
                   name, Format(plan_.mesh), NearestHint(name, names));
     }
     if (!axes.Add(*axis))
-      return Fail(at, name.size(), Diag::kAxisTwice, "axis `{}` stands twice in one list", name);
+      return Fail(at, name.size(), Diag::kAxisTwice, "axis `{}` occurs twice in one list", name);
     return true;
   }
 

@@ -32,7 +32,7 @@ Status CheckNodes(const Module& module, const Plan& plan) {
   return Done{};
 }
 
-// Takes a number of at most 18 digits from `text`, and moves `at` after it.
+// Takes a number of at most 18 digits from `text` at `at`, and advances `at`.
 std::optional<int64_t> TakeNumber(std::string_view text, size_t& at) {
   constexpr size_t kMostDigits = 18;
   size_t begin = at;
@@ -45,7 +45,7 @@ std::optional<int64_t> TakeNumber(std::string_view text, size_t& at) {
   return number;
 }
 
-// Where a range `{3-7}` at p matches a whole part of the name at n: the positions after both.
+// If a range `{3-7}` at p matches a whole part of the name at n, the positions after both.
 std::optional<std::pair<size_t, size_t>> MatchRange(std::string_view pattern, size_t p,
                                                     std::string_view name, size_t n) {
   if (p >= pattern.size() || pattern[p] != '{' || (n > 0 && name[n - 1] != '.'))
@@ -73,12 +73,12 @@ Names NamesOf(const Module& module) {
   return names;
 }
 
-// There are thousands of scopes, and few plans say something about them.
-std::set<std::string_view> LayersOf(const Module& module, const Plan& plan) {
-  std::set<std::string_view> layers;
-  if (plan.layers.empty()) return layers;
-  for (const Graph& graph : module.graphs) layers.merge(AllScopePaths(graph));
-  return layers;
+// A graph has thousands of scopes, but most plans mention few of them.
+std::set<std::string_view> ModulesOf(const Module& module, const Plan& plan) {
+  std::set<std::string_view> modules;
+  if (plan.modules.empty()) return modules;
+  for (const Graph& graph : module.graphs) modules.merge(AllScopePaths(graph));
+  return modules;
 }
 
 template <typename Rule>
@@ -92,7 +92,7 @@ Status CheckRules(const std::vector<Rule>& rules, std::string_view what,
     for (std::string_view name : names) patterns.insert(AsPattern(name));
     std::vector<std::string_view> known(patterns.begin(), patterns.end());
     known.insert(known.end(), names.begin(), names.end());
-    return Error(Diag::kPlan, "line {} of the plan: no {} of the graph is called `{}`{}", rule.line,
+    return Error(Diag::kPlan, "line {} of the plan: the graph has no {} named `{}`{}", rule.line,
                  what, rule.pattern, NearestHint(rule.pattern, known));
   }
   return Done{};
@@ -100,11 +100,12 @@ Status CheckRules(const std::vector<Rule>& rules, std::string_view what,
 
 }  // namespace
 
-// A star goes on as far as it must; where that is not enough, the last double star takes more. What stands in front of a double
-// star never has to be tried again, so the time is at most the product of the lengths.
+// A star matches as little as possible. If that fails, the last double star matches more. Text
+// before a double star never has to be matched again, so the time is at most the product of the
+// lengths.
 bool MatchesPattern(std::string_view pattern, std::string_view name) {
   struct Star {
-    // Behind the star in the pattern, and where what it stands for ends in the name.
+    // The position after the star in the pattern, and the end of its match in the name.
     size_t pattern = std::string_view::npos;
     size_t name = 0;
   };
@@ -150,7 +151,7 @@ std::string AsPattern(std::string_view path) {
 }
 
 std::vector<uint32_t> NodeNumbers(const Graph& graph) {
-  // Looked up, never walked: by scope, op and phase.
+  // Only for lookups, never iterated: keyed by scope, op and phase.
   std::unordered_map<uint64_t, uint32_t> next;
   std::vector<uint32_t> numbers;
   numbers.reserve(graph.node_count());
@@ -193,7 +194,7 @@ Status CheckPatterns(const Module& module, const Plan& plan) {
   Names names = NamesOf(module);
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.params, "parameter", names.params));
   HEDDLE_RETURN_IF_ERROR(CheckRules(plan.inputs, "input", names.inputs));
-  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.layers, "module", LayersOf(module, plan)));
+  HEDDLE_RETURN_IF_ERROR(CheckRules(plan.modules, "module", ModulesOf(module, plan)));
   return CheckNodes(module, plan);
 }
 

@@ -1,4 +1,4 @@
-// Patterns of a plan, and the names of a module that they are held against.
+// Patterns of a plan, and the names in a module that they match.
 //
 // In a pattern `*` matches anything within one part of a dotted name, `**` anything, and
 // `{3-7}` a part that is a number from 3 to 7.
@@ -16,21 +16,21 @@
 namespace heddle::compile {
 
 bool MatchesPattern(std::string_view pattern, std::string_view name);
-// `layers.3.attention` as `layers.*.attention`: what a pattern for it looks like.
+// Converts a name to a pattern: `layers.3.attention` to `layers.*.attention`.
 std::string AsPattern(std::string_view path);
 
-// By node: which it is of the nodes of its op in its scope and phase, in order, from 0.
+// Indexed by node: its index among the nodes of its op in its scope and phase.
 std::vector<uint32_t> NodeNumbers(const Graph& graph);
-// The nodes that a statement means.
+// The nodes that a statement matches.
 std::vector<NodeId> NodesOf(const PlanNode& rule, const Graph& graph,
                             const std::vector<uint32_t>& numbers);
 
-// A pattern that nothing in the module matches is a mistake.
+// Fails for a pattern that matches nothing in the module.
 Status CheckPatterns(const Module& module, const Plan& plan);
 
-// A scope and those around it, from the outermost: `layers`, `layers.0`, `layers.0.attention`.
+// A scope and its ancestors, from the outermost: `layers`, `layers.0`, `layers.0.attention`.
 std::vector<std::string_view> ScopePaths(std::string_view scope);
-// Those of all scopes of a graph.
+// The scope paths of all scopes of a graph.
 std::set<std::string_view> AllScopePaths(const Graph& graph);
 
 }  // namespace heddle::compile

@@ -39,17 +39,17 @@ std::string FormatPlan(const Plan& plan) {
                        FormatPlacement(param.compute, param.compute_rank, mesh));
     out += param.unit.empty() ? "\n" : fmt::format(" unit {}\n", Quoted(param.unit));
   }
-  for (const PlanLayer& layer : plan.layers) {
-    out += fmt::format("module {}", Quoted(layer.pattern));
-    if (layer.in)
-      out += fmt::format(" in {}", FormatPlacement(layer.in->placement, layer.in->rank, mesh));
-    if (layer.out)
-      out += fmt::format(" out {}", FormatPlacement(layer.out->placement, layer.out->rank, mesh));
-    if (!layer.local.empty()) out += fmt::format(" local [{}]", Format(mesh, layer.local));
-    if (!layer.experts.empty()) out += fmt::format(" experts [{}]", Format(mesh, layer.experts));
-    if (layer.expert_times != 0) out += fmt::format(" most {}", layer.expert_times);
-    if (layer.why != Why::kTensor) out += fmt::format(" why {}", Name(layer.why));
-    if (layer.write_out) out += " write-out";
+  for (const PlanModule& module : plan.modules) {
+    out += fmt::format("module {}", Quoted(module.pattern));
+    if (module.in)
+      out += fmt::format(" in {}", FormatPlacement(module.in->placement, module.in->rank, mesh));
+    if (module.out)
+      out += fmt::format(" out {}", FormatPlacement(module.out->placement, module.out->rank, mesh));
+    if (!module.local.empty()) out += fmt::format(" local [{}]", Format(mesh, module.local));
+    if (!module.experts.empty()) out += fmt::format(" experts [{}]", Format(mesh, module.experts));
+    if (module.expert_times != 0) out += fmt::format(" most {}", module.expert_times);
+    if (module.why != Why::kTensor) out += fmt::format(" why {}", Name(module.why));
+    if (module.decomposes_log_softmax) out += " write-out";
     out += '\n';
   }
   for (const PlanNode& node : plan.nodes) {

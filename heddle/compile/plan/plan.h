@@ -1,4 +1,5 @@
-// Plan: where everything lies on a mesh, as a small text that presets write, a solver writes, or a person.
+// Plan: the placements of tensors on a mesh, and further decisions, as a short text. Presets,
+// solvers and people write plans.
 //
 //   heddle plan 1
 //   mesh [dp=4, tp=2]
@@ -10,10 +11,10 @@
 //   node "layers.*.feed_forward" aten.mul.Tensor fwd 0 in [dp,-,tp] [dp,-,tp] out [dp,-,tp]
 //   auto
 //
-// A placement lists dimensions: `-` is whole, `dp` is split over that axis, `{tp,dp}` over two, the outermost first; dimensions
-// that are not listed are whole. In patterns `*` matches anything within one part of a dotted name,
-// `**` anything, and `{3-7}` a part that is a number from 3 to 7. Further statements are about
-// decisions beyond placements (decisions.h).
+// A placement lists dimensions: `-` is not split, `dp` is split over that axis, `{tp,dp}` over two,
+// the outermost first. Omitted dimensions are not split. In patterns, `*` matches anything within
+// one part of a dotted name, `**` anything, and `{3-7}` a part that is a number from 3 to 7.
+// Further statements are decisions beyond placements (decisions.h).
 #pragma once
 
 #include <optional>
@@ -37,7 +38,7 @@ struct BoundaryPlacement {
 };
 
 struct PlanInput {
-  // Of batch tensors and buffers, by name.
+  // A pattern for the names of batch tensors and buffers.
   std::string pattern;
   Placement placement;
   size_t rank = 0;
@@ -46,45 +47,46 @@ struct PlanInput {
 
 struct PlanParam {
   std::string pattern;
-  // How it is kept, and how it is when it is read.
+  // The placement in which it is stored, and the one in which it is read.
   Placement store = {};
   Placement compute = {};
   size_t store_rank = 0;
   size_t compute_rank = 0;
-  // Empty: the unit that the graph says.
+  // Empty: the unit of the graph.
   std::string unit = {};
   uint32_t line = 0;
 };
 
-// A `module` statement: what torch calls a module is a layer here, because a module is a whole text of graphs.
-struct PlanLayer {
-  // Of scopes. What flows into such a layer and out of it gets these placements; gradients flow back through the mirrored
-  // redistributions.
+// A `module` statement about scopes. The name avoids confusion with Module, a text of graphs.
+struct PlanModule {
+  // A pattern for scopes. Values that flow into such a scope and out of it get these placements.
+  // Gradients flow back through the mirrored redistributions.
   std::string pattern;
   std::optional<BoundaryPlacement> in = {};
   std::optional<BoundaryPlacement> out = {};
   // Inside, each rank works on its own part alone.
   Axes local = {};
-  // Of the local axes those whose ranks share the experts: rows go to the ranks that have theirs, and come back. `expert_times`: the
-  // most rows that a rank takes, in multiples of what it has itself; 0 for all that there may be.
+  // The local axes whose ranks share experts: rows move to the ranks of their experts, and return.
+  // `expert_times` is the maximum number of rows that a rank accepts, in multiples of its own rows;
+  // 0: all rows.
   Axes experts = {};
   int64_t expert_times = 0;
   // The purpose of redistributions inside and at the boundary.
   Why why = Why::kTensor;
-  // Log-softmax is written out in smaller ops there, so that it can be split.
-  bool write_out = false;
+  // Log-softmax is decomposed into smaller ops, so that it can be split.
+  bool decomposes_log_softmax = false;
   uint32_t line = 0;
 };
 
-// A `node` statement: how one op of a scope is split, where that should not follow from what it reads.
+// A `node` statement: the split of one op, instead of the split that follows from its operands.
 struct PlanNode {
-  // Of scopes; empty for nodes that are in none.
+  // A pattern for scopes; empty for nodes without a scope.
   std::string pattern;
   std::string op;
   Phase phase = Phase::kForward;
-  // Among the nodes of this op in its scope and phase, in order, from 0.
+  // Index among the nodes of this op in its scope and phase, in order, from 0.
   int64_t number = 0;
-  // An operand that is absent has no dimensions.
+  // An absent operand has no dimensions.
   std::vector<BoundaryPlacement> operands = {};
   std::vector<BoundaryPlacement> results = {};
   uint32_t line = 0;
@@ -94,30 +96,31 @@ struct Plan {
   Mesh mesh;
   std::vector<PlanInput> inputs;
   std::vector<PlanParam> params;
-  std::vector<PlanLayer> layers;
+  std::vector<PlanModule> modules;
   std::vector<PlanNode> nodes;
-  // What the plan does not say is found (auto/auto_plan.h).
+  // A search decides what the plan omits (search/placement/auto_plan.h).
   bool automatic = false;
-  // Gradients are summed; or averaged; or divided by `grad_divisor` and summed (grad_reduction.h).
+  // Gradients are summed, averaged, or divided by `grad_divisor` and summed (grad_reduction.h).
   bool average = false;
   double grad_divisor = 1.0;
-  // Gradients that are partial over an axis which does not split the batch are reduced over it before they are widened, as
-  // eager does; or with the others, in the wide type.
+  // Whether gradients that are partial over an axis that does not split the batch are reduced in
+  // the wide type, with the other reductions. By default they are reduced before the cast, as in
+  // eager mode.
   bool wide_tensor_grads = false;
-  // Gradients are summed over the ranks that share the batch in the type they were computed in, and widened behind that; FSDP2's
-  // `reduce_dtype`, where it is the narrow one.
+  // Whether gradients are summed over the batch's ranks in the type in which they were computed,
+  // and widened afterwards: FSDP2's `reduce_dtype` if it is the narrow type.
   bool narrow_grads = false;
-  // The step beyond placements: batch, recomputation, pipeline.
+  // Decisions beyond placements: batch, recomputation, pipeline.
   PlanDecisions decisions = {};
 
-  // The same lowered graph, with nothing decided about what follows.
+  // The plan for the same lowered graph, without later decisions.
   Plan UpToLowering() const;
 };
 
-// Whether gradients can be divided by it: positive, and so is its inverse.
+// Whether gradients can be divided by it: it and its inverse are positive.
 bool IsGradDivisor(double divisor);
 
-// Every mistake, with its position.
+// Reports every error with its position.
 Result<Plan> ParsePlan(std::string_view text, std::string_view file);
 std::string FormatPlan(const Plan& plan);
 

@@ -7,7 +7,7 @@
 namespace heddle::compile {
 namespace {
 
-// What a statement is about: everything in front of the first placement.
+// The subject of a statement: the text before the first placement.
 std::string_view SubjectOf(std::string_view line) {
   bool quoted = false;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -18,12 +18,12 @@ std::string_view SubjectOf(std::string_view line) {
     else if (line[i] == '[' && !quoted)
       return line.substr(0, i);
   }
-  // A `keep` statement is about a node; its last word is the decision.
+  // The last word of a `keep` statement is the decision; the rest is its subject.
   size_t space = line.starts_with("keep ") ? line.rfind(' ') : line.find(' ');
   return line.substr(0, space);
 }
 
-// By subject, in order.
+// Pairs of subject and statement, in order.
 std::vector<std::pair<std::string_view, std::string_view>> Statements(std::string_view text) {
   std::vector<std::pair<std::string_view, std::string_view>> out;
   for (std::string_view line : Split(text, '\n')) {

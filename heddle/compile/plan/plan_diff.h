@@ -1,4 +1,4 @@
-// What two plans say differently.
+// Differences between two plans.
 #pragma once
 
 #include <string>
@@ -8,16 +8,17 @@
 
 namespace heddle::compile {
 
-// A statement as each of the plans has it; empty where one has none.
+// A statement in both plans; empty if one of them lacks it.
 struct PlanDifference {
   std::string before;
   std::string after;
 };
 
-// In the order of `a`, then what only `b` has. Two statements are about the same if they have the same pattern, and are about the same node.
+// In the order of `a`, followed by statements that only `b` has. Statements correspond if they have
+// the same pattern and describe the same node.
 std::vector<PlanDifference> Diff(const Plan& a, const Plan& b);
 
-// `- ` and `+ ` before each.
+// One line per statement, with `- ` and `+ ` before them.
 std::string Format(const std::vector<PlanDifference>& differences);
 
 }  // namespace heddle::compile

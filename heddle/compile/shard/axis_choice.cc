@@ -43,7 +43,8 @@ std::optional<int64_t> AxisChoices::Cost(size_t i, AxisId axis, const Choice& ch
   if (have == need) return 0;
   if (IsUnread(i) && (have.use == AxisUse::kPartial || !HasFactors(i, have.dim))) return 0;
   if (need.use == AxisUse::kPartial) {
-    // A single number is pending as soon as all ranks but the first forget it. That moves nothing, and yet is better left alone.
+    // A number becomes pending if all ranks except the first zero it. That moves no bytes, but
+    // should be avoided.
     bool forgets = have.use == AxisUse::kReplicated && IsOneElement(operand.type->dims);
     return forgets ? std::optional<int64_t>(1) : std::nullopt;
   }

@@ -1,4 +1,5 @@
-// What an op can do with one mesh axis, what that asks of its operands, and what it costs. For placing.cc.
+// The choices of an op for one mesh axis, the resulting requirements for its operands, and their
+// costs. Used by placing.cc.
 #pragma once
 
 #include <optional>
@@ -10,12 +11,12 @@ namespace heddle::compile {
 
 struct Choice {
   enum class Kind : uint8_t { kSplit, kLinear, kReplicate } kind = Kind::kReplicate;
-  // The factor, or the linear group.
+  // Index of the factor, or of the linear group.
   uint32_t index = 0;
   bool operator==(const Choice&) const = default;
 };
 
-// Of one call.
+// The choices of one call.
 class AxisChoices {
  public:
   AxisChoices(const PlacingRequest& request, const Mesh& mesh)
@@ -23,7 +24,7 @@ class AxisChoices {
 
   AxisState Needed(size_t operand, const Choice& choice) const;
   AxisState Made(size_t result, const Choice& choice) const;
-  // Bytes that an operand moves to get to where a choice needs it, or nothing if it cannot.
+  // Bytes that an operand moves to meet the choice's requirement; nullopt if it cannot.
   std::optional<int64_t> Cost(size_t operand, AxisId axis, const Choice& choice) const;
 
   bool IsUnread(size_t operand) const;

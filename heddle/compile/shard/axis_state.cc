@@ -36,7 +36,7 @@ std::vector<std::optional<FactorId>> FactorsOfAxes(const DimFactors& dim, const 
   for (size_t i = 0; i < axes.size(); ++i) {
     while (left == 1 && at + 1 < dim.size()) left = factors.factors[dim[++at]].size;
     int64_t ranks = mesh[axes[i]].size;
-    // An inner axis cannot be placed when an outer one could not.
+    // If an outer axis has no factor, inner ones have none either.
     if (IsSymbol(left) || left % ranks != 0) break;
     left /= ranks;
     out[i] = dim[at];
@@ -52,7 +52,7 @@ DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, con
     const Axes& axes = by_factor[dim[k]];
     Dim size = factors.factors[dim[k]].size;
     if (!axes.empty()) {
-      // Inside of a merged dimension only what is contiguous can be said; and only even parts line up.
+      // Inside a merged dimension, only contiguous and even parts can be represented.
       bool even = !IsSymbol(size) && size % mesh.Size(axes) == 0;
       if (!used_up || (dim.size() > 1 && !even)) return {.axes = {}, .blocked = dim[k]};
       for (AxisId axis : axes) out.axes.Add(axis);

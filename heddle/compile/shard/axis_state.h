@@ -1,4 +1,4 @@
-// What one mesh axis does to a tensor, and which factors the axes of a dimension split.
+// The effect of one mesh axis on a tensor, and the factors that the axes of a dimension split.
 #pragma once
 
 #include <optional>
@@ -27,11 +27,12 @@ bool IsOneElement(const Dims& dims);
 // `a`, then the axes of `b` that it lacks.
 Axes Joined(Axes a, const Axes& b);
 
-// Which factor each axis of a dimension splits, or nothing where the axes cut a factor unevenly.
-// Exact rules for merged dimensions: axes go to the outermost factor until they have used it up, then to the next.
+// The factor that each axis of a dimension splits; nullopt if the axes split a factor unevenly. In
+// merged dimensions, axes split the outermost factor until it is used up, then the next one.
 std::vector<std::optional<FactorId>> FactorsOfAxes(const DimFactors& dim, const Axes& axes,
                                                    const Factors& factors, const Mesh& mesh);
-// The axes of a dimension whose factors have these axes; or the factor that would have to give its last axis up.
+// The axes of a dimension that result from the axes of its factors; or the factor that has to give
+// up its last axis.
 struct DimAxes {
   Axes axes = {};
   std::optional<FactorId> blocked = {};
@@ -39,7 +40,7 @@ struct DimAxes {
 DimAxes AxesOfDim(const DimFactors& dim, const std::vector<Axes>& by_factor, const Factors& factors,
                   const Mesh& mesh);
 
-// Where the tensor has the factor, or nothing.
+// The dimension with the factor, or nullopt.
 std::optional<size_t> DimWith(const TensorFactors& dims, FactorId factor);
 
 }  // namespace heddle::compile

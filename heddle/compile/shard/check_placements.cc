@@ -14,9 +14,9 @@ class Checker {
   Checker(const Graph& graph, const Mesh& mesh)
       : graph_(graph), mesh_(mesh), facts_(graph, mesh), scopes_(graph) {}
 
-  // What is wrong with the node, or nothing.
+  // Describes the problem of a node, or returns nothing.
   std::string Check(NodeId node) {
-    // A redistribution leads anywhere, and a constant can be made anywhere.
+    // A redistribution may have any result, and a constant may be created with any split.
     if (graph_[node].op == op::shard_redistribute || IsConstant(graph_, node)) return "";
     std::vector<NodeFacts::Operand> operands;
     std::vector<PlacementId> results;
@@ -35,7 +35,7 @@ class Checker {
       const Placement& needed = (*placing)->operands[i];
       if (is == needed) continue;
       size_t rank = graph_.types().rank(graph_.type(operands[i].value));
-      return fmt::format("%{} = {}: operand %{} is {}, needed is {}",
+      return fmt::format("%{} = {}: operand %{} is {}, but must be {}",
                          graph_.name(graph_[node].first_result), graph_.op(node).name(),
                          graph_.name(operands[i].value), FormatPlacement(is, rank, mesh_),
                          FormatPlacement(needed, rank, mesh_));

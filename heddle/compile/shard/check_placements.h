@@ -1,5 +1,6 @@
-// Whether the placements of a global graph fit together: every node gets its operands where it needs them to give its results where
-// they are. What propagate writes does not, before insert-redistributions has run; what localize takes must.
+// Checks that the placements of a global graph are consistent: every node's operands have the
+// placements that its result placements require. The output of propagate becomes consistent with
+// insert-redistributions; localize requires it.
 #pragma once
 
 #include <string>
@@ -11,10 +12,10 @@ namespace heddle::compile {
 
 struct Misplaced {
   NodeId node;
-  // In words, with the node's op and name.
+  // The problem, with the node's op and name.
   std::string why;
 };
-// In the order of nodes, at most `most`.
+// In node order, at most `most`.
 std::vector<Misplaced> FindMisplaced(const Graph& graph, const Mesh& mesh, size_t most = SIZE_MAX);
 
 }  // namespace heddle::compile

@@ -39,7 +39,7 @@ Result<Factors> NodeFacts::FactorsOf(NodeId node) const {
     for (const Type& type : results) factors.results.push_back(WholeDims(factors, type));
     return factors;
   }
-  // Shape rules may look symbols up, never add any to a global graph.
+  // Shape rules only look up symbols; they never add any to a global graph.
   auto& symbols = const_cast<Graph&>(graph_).types().symbols();
   OpArgs args(graph_.op(node), graph_.attrs(node), mesh_, symbols, std::move(operands));
   return InferFactors(args, results);

@@ -1,4 +1,4 @@
-// What the passes of this folder ask of a node, answered once for equal nodes: layers of a model repeat.
+// Facts about nodes that several passes use, computed once for equal nodes, because layers repeat.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,8 @@
 
 namespace heddle::compile {
 
-// A tensor made of nothing but attributes: every part of it can be made where it is needed.
+// Whether the node computes a tensor from attributes only, so that any part of it can be created
+// directly.
 bool IsConstant(const Graph& graph, NodeId node);
 bool IsZero(const Graph& graph, NodeId node);
 
@@ -26,7 +27,8 @@ class NodeFacts {
     bool is_free = false;
     bool is_zero = false;
   };
-  // PlaceNode for this node with these operands; errors name the node. `wanted` may be null; `goal` is replicated for none.
+  // PlaceNode for this node with these operands; errors name the node. `wanted` may be null. `goal`
+  // is replicated if there is no goal.
   Result<const NodePlacing*> Place(NodeId node, const std::vector<Operand>& operands,
                                    const Axes& local, const std::vector<PlacementId>* wanted,
                                    PlacementId goal = PlacementTable::kReplicated);

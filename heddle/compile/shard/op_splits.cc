@@ -8,12 +8,12 @@
 namespace heddle::compile {
 namespace {
 
-// Sums of true and false are nobody's summands.
+// Bools cannot be summands.
 bool CanBeSum(const std::vector<uint32_t>& group, std::span<const Type> operands) {
   return std::ranges::none_of(group, [&](uint32_t i) { return operands[i].dtype == DType::kBool; });
 }
 
-// `axes` with `axis` at every place.
+// `axes` with `axis` inserted at every position.
 std::vector<Axes> Inserted(const Axes& axes, AxisId axis) {
   std::vector<Axes> out;
   for (size_t at = 0; at <= axes.size(); ++at) {
@@ -56,7 +56,7 @@ class Enumeration {
   }
 
  private:
-  // What axis can do besides replicating.
+  // Adds the ways in which an axis does more than replicate.
   void AddWays(const AxisWays& way, AxisId axis, std::vector<AxisWays>& out) const {
     if (factors_.sums_parts) {
       AddSumOfParts(way, axis, out);
@@ -76,7 +76,8 @@ class Enumeration {
     }
   }
 
-  // One loop of every operand: the first, or the second where there is one. More would not tell more.
+  // Splits one loop of every operand: the first, or the second if there is one. Other loops would
+  // give no further cases.
   void AddSumOfParts(const AxisWays& way, AxisId axis, std::vector<AxisWays>& out) const {
     for (size_t dim : {size_t{0}, size_t{1}}) {
       AxisWays next = way;
@@ -110,7 +111,7 @@ class Enumeration {
   std::set<std::vector<uint64_t>> known_;
 };
 
-// The splits of one tensor, or nothing.
+// The placement of one tensor, or nullopt.
 std::optional<Placement> SplitTensor(const TensorFactors& dims, const AxisWays& ways,
                                      const Factors& factors, const Mesh& mesh) {
   Placement placement;
@@ -161,7 +162,7 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
     for (FactorId f = 0; f < factors.factors.size() && !results[r].is_none(); ++f) {
       const Factor& factor = factors.factors[f];
       if (factor.kind != FactorKind::kReduce || DimWith(factors.results[r], f)) continue;
-      // A sum of parts has the same axis in several loops.
+      // For a sum of parts, one axis splits several loops.
       for (AxisId axis : ways.by_factor[f]) {
         if (summed.Add(axis)) placement->partials.push_back({axis, factor.reduce});
       }
@@ -174,7 +175,8 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
 }
 
 bool LeavesNoneEmpty(int64_t size, const Axes& axes, const Mesh& mesh) {
-  // Along each axis all parts are alike but the last; and a shorter one may cut better than a longer one.
+  // Along each axis all parts except the last are equal. A shorter part may divide where a longer
+  // one does not.
   std::vector<int64_t> sizes{size};
   for (AxisId axis : axes) {
     std::vector<int64_t> parts;

@@ -1,8 +1,9 @@
-// Every way in which one call can be split over a mesh, from the factors of its op.
+// All ways to split one call over a mesh, from the factors of its op.
 //
-// Over each axis the op splits one of its loops, passes the pending sums of one linear group on, or works replicated. Axes that
-// split one loop stand in every order. Placements follow; ways that no placement can say (parts that lie apart inside of a merged
-// dimension) are left out, and so are those that leave a rank without a part where none may be.
+// Over each axis, the op splits one of its loops, passes on the pending sums of one linear group,
+// or is replicated. Axes that split the same loop occur in every order. Placements follow. Ways
+// without a valid placement (parts that are not contiguous in a merged dimension) are omitted, and
+// so are those that leave a rank with an empty part where that is not allowed.
 #pragma once
 
 #include <span>
@@ -21,12 +22,13 @@ struct OpSplit {
   bool operator==(const OpSplit&) const = default;
 };
 
-// Without repetition; the first is the one in which everything is whole. Fails where there are more than `kMostOpSplits`.
+// Without duplicates. The first one is fully replicated. Fails if there are more than
+// `kMostOpSplits`.
 inline constexpr size_t kMostOpSplits = 100'000;
 Result<std::vector<OpSplit>> SplitsOf(const Factors& factors, std::span<const Type> operands,
                                       std::span<const Type> results, const Mesh& mesh);
 
-// The placements of one way: axes by factor, in their order, and by linear group. Nothing where there is none.
+// One way: the axes of each factor, in order, and of each linear group.
 struct AxisWays {
   std::vector<Axes> by_factor;
   std::vector<Axes> by_group;
@@ -35,7 +37,7 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
                                std::span<const Type> operands, std::span<const Type> results,
                                const Mesh& mesh);
 
-// Whether splitting a dimension of this size over these axes gives every rank a part.
+// Whether splitting a dimension of this size over these axes leaves no rank with an empty part.
 bool LeavesNoneEmpty(int64_t size, const Axes& axes, const Mesh& mesh);
 
 }  // namespace heddle::compile

@@ -27,7 +27,8 @@ DimAxesOfWord::DimAxesOfWord(PlacementWord word) {
 
 CommonOfWords::CommonOfWords(PlacementWord a, PlacementWord b) {
   PlacementWord before = 0;
-  // An axis is common if those outside of it are: one place of all dimensions after the other.
+  // An axis is common only if all axes outside it are. Checks one position of all dimensions at a
+  // time.
   do {
     before = common;
     for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {

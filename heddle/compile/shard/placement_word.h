@@ -1,4 +1,5 @@
-// A placement as one word, a byte for each axis: for searches that look at millions of them.
+// A placement packed into one word, with a byte for each axis, for searches over millions of
+// placements.
 #pragma once
 
 #include <array>
@@ -10,8 +11,8 @@
 
 namespace heddle::compile {
 
-// What one axis does: nothing (0), a pending reduction (its number and 1), or it splits a dimension (its number and 1, and its place among
-// the axes of the dimension).
+// The byte of one axis: 0 if it is unused; for a pending reduction, its op plus 1; for a split, the
+// dimension plus 1 and the axis's position among the axes of that dimension.
 struct AxisByte {
   static constexpr size_t kMostDims = 30;
 
@@ -34,7 +35,7 @@ constexpr AxisByte ByteOf(PlacementWord word, AxisId axis) {
 }
 constexpr PlacementWord AtAxis(AxisId axis, uint64_t byte) { return byte << 8 * axis; }
 
-// The axes that do something, as bits.
+// A bit for each axis that splits or is pending.
 constexpr uint8_t UsedAxes(PlacementWord word) {
   uint8_t axes = 0;
   for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis)
@@ -42,7 +43,7 @@ constexpr uint8_t UsedAxes(PlacementWord word) {
   return axes;
 }
 
-// Nothing where there are too many dimensions.
+// Nullopt if there are too many dimensions.
 std::optional<PlacementWord> WordOf(const Placement& placement);
 Placement PlacementOf(PlacementWord word, size_t rank);
 
@@ -53,14 +54,15 @@ struct DimAxesOfWord {
   std::array<std::array<AxisId, Mesh::kMaxAxes>, AxisByte::kMostDims> axes;
 };
 
-// What no step from one placement to the other has to touch: common outermost axes of each dimension, equal pending reductions.
+// The parts that two placements share, which no step between them changes: common outermost axes of
+// each dimension, and equal pending reductions.
 struct CommonOfWords {
   CommonOfWords(PlacementWord a, PlacementWord b);
-  // One of the two without it; places count from what is left.
+  // One of the two placements without the shared parts. Positions count the remaining axes only.
   PlacementWord RemovedFrom(PlacementWord word) const;
 
   PlacementWord common = 0;
-  // How many axes of each dimension are common.
+  // The number of common axes of each dimension.
   std::array<uint8_t, AxisByte::kMostDims> prefix = {};
 };
 

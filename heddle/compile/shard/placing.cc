@@ -55,7 +55,7 @@ class Placer {
 
   const TensorFactors& dims(size_t operand) const { return factors_.operands[operand]; }
 
-  // The factors that the splits of operand `i` suggest.
+  // Proposes the factors that the splits of operand `i` suggest.
   void Propose(size_t i) {
     const OperandState& operand = request_.operands[i];
     if (operand.is_free || operand.type->is_none()) return;
@@ -80,13 +80,13 @@ class Placer {
     const Factor& factor = factors_.factors[id];
     if (factor.kind == FactorKind::kWhole) return false;
     if (factor.may_be_empty()) return true;
-    // How long the parts are depends on the order of the axes.
+    // The lengths of parts depend on the order of the axes.
     Axes axes = axes_of_[id];
     axes.Add(axis);
     return !IsSymbol(factor.size) && LeavesNoneEmpty(factor.size, Ordered(id, axes), mesh_);
   }
 
-  // Choices in the order in which ties are decided.
+  // The choices, in the order that breaks ties.
   std::vector<Choice> Choices(AxisId axis) const {
     std::vector<Choice> kept;
     std::vector<Choice> reduced;
@@ -127,7 +127,7 @@ class Placer {
     }
     if (!best_cost) {
       return Error(Diag::kPlacement,
-                   "no way of splitting the op over `{}` gives the placements of its results",
+                   "no split of the op over `{}` gives the placements of its results",
                    mesh_[axis].name);
     }
     Apply(axis, best);
@@ -148,7 +148,7 @@ class Placer {
     if (choice.kind == Choice::Kind::kLinear) linear_.push_back({axis, choice.index});
   }
 
-  // A contracted loop that two operands split over different axes has no meaning that could be guessed.
+  // Two operands split a contracted loop over different axes, which has no meaning.
   Status CheckContraction(AxisId axis) const {
     for (size_t i = 0; i < proposals_.size(); ++i) {
       for (const Proposal& p : proposals_[i]) {
@@ -159,7 +159,7 @@ class Placer {
           if (j == i || other.empty() || other == mine) continue;
           return Error(
               Diag::kContraction,
-              "operands {} and {} split what is summed over differently: over [{}] and over [{}]",
+              "operands {} and {} split the summed dimension differently: over [{}] and over [{}]",
               std::min(i, j), std::max(i, j), Format(mesh_, i < j ? mine : other),
               Format(mesh_, i < j ? other : mine));
         }
@@ -175,7 +175,7 @@ class Placer {
     return axes;
   }
 
-  // Inside a local region operands stay as they are.
+  // Inside a local region, operands keep their placements.
   Status SplitLocally(AxisId axis) {
     bool any = false;
     auto split = [&](FactorId f) {
@@ -187,17 +187,16 @@ class Placer {
         if (p.axis != axis) continue;
         const Factor& factor = factors_.factors[p.factor];
         if (factor.kind == FactorKind::kWhole && !factor.local)
-          return Error(
-              Diag::kPlacement,
-              "the op needs all of a dimension that is split over `{}`, where the plan says "
-              "that every rank works on its own part",
-              mesh_[axis].name);
+          return Error(Diag::kPlacement,
+                       "the op needs a whole dimension that is split over `{}`, but the plan makes "
+                       "the module local over that axis",
+                       mesh_[axis].name);
         split(p.factor);
       }
     }
     if (!any) return Done{};
     HEDDLE_RETURN_IF_ERROR(CheckOwnParts(axis));
-    // Constants take part in the loops that are local.
+    // Constants take part in local loops.
     for (size_t i = 0; i < request_.operands.size(); ++i) {
       if (!request_.operands[i].is_free) continue;
       for (const DimFactors& dim : dims(i)) {
@@ -209,7 +208,8 @@ class Placer {
     return Done{};
   }
 
-  // Rows that are a rank's own and experts that are everybody's, say, have no meaning together.
+  // Rejects mixing tensors that each rank has for itself, such as local rows, with shared ones,
+  // such as all experts.
   Status CheckOwnParts(AxisId axis) const {
     for (size_t i = 0; i < request_.operands.size(); ++i) {
       const OperandState& operand = request_.operands[i];
@@ -219,8 +219,8 @@ class Placer {
           bool own = factors_.factors[f].local && axes_of_[f].contains(axis);
           if (!own || operand.placement.split(d).contains(axis)) continue;
           return Error(Diag::kPlacement,
-                       "operand {} is not split over `{}` as the others are, where the plan says "
-                       "that every rank works on its own part",
+                       "operand {} is not split over `{}` like the others, but the plan makes the "
+                       "module local over that axis",
                        i, mesh_[axis].name);
         }
       }
@@ -228,7 +228,7 @@ class Placer {
     return Done{};
   }
 
-  // Loops that only the result has cost nothing to split, and save work.
+  // Splitting loops that only the result has is free, and saves work.
   void SplitForGoal(const Placement& goal) {
     for (size_t d = 0; d < goal.splits.size() && d < factors_.results[0].size(); ++d) {
       const DimFactors& dim = factors_.results[0][d];
@@ -243,7 +243,7 @@ class Placer {
     }
   }
 
-  // Axes of a factor stand in the order that the wanted results, or else the largest operand, have them in.
+  // Orders the axes of a factor as in the wanted results, or else as in the largest operand.
   void OrderAxes() {
     for (FactorId f = 0; f < axes_of_.size(); ++f) axes_of_[f] = Ordered(f, axes_of_[f]);
   }
@@ -274,7 +274,8 @@ class Placer {
     return order;
   }
 
-  // Operands that are all split over the same axes stay, and give a sum that is pending over these. Others are gathered.
+  // If all operands are split over the same axes, keeps them and returns a sum that is pending over
+  // these axes. Gathers others.
   Result<NodePlacing> SumParts() const {
     NodePlacing out;
     std::optional<std::set<AxisId>> common;
@@ -294,7 +295,7 @@ class Placer {
     return Checked(std::move(out));
   }
 
-  // The placements that follow; or the factor that has to give an axis up.
+  // Builds the resulting placements; or returns the factor that has to give up an axis.
   std::optional<FactorId> Build(NodePlacing& out) const {
     for (size_t i = 0; i < request_.operands.size(); ++i) {
       const OperandState& operand = request_.operands[i];
@@ -329,7 +330,8 @@ class Placer {
     return std::nullopt;
   }
 
-  // What an operand may keep although no loop is split: pending sums, and what is not read.
+  // Keeps placements of operands that need no split loop: pending sums, and splits of unread
+  // operands.
   void PassThrough(size_t i, Placement& placement) const {
     for (auto [axis, group] : linear_) {
       const auto& members = factors_.linear[group];
@@ -339,7 +341,7 @@ class Placer {
     const Placement& have = request_.operands[i].placement;
     if (request_.operands[i].is_free) return;
     for (const Partial& partial : have.partials) {
-      // What comes from outside of a local region is added up where the others are split.
+      // A sum from outside a local region is reduced where other operands are split.
       bool own = request_.local.contains(partial.axis) &&
                  StateOn(placement, partial.axis).use == AxisUse::kReplicated;
       if (choices_.IsUnread(i) || own) placement.partials.push_back(partial);
@@ -361,7 +363,7 @@ class Placer {
           placement.partials.push_back({axis, factor.reduce});
       }
     }
-    // A count that each rank made of its own tokens stays its own.
+    // Counts that each rank computed from its own tokens stay local.
     for (size_t i = 0; i < request_.operands.size(); ++i) {
       if (choices_.IsUnread(i) || request_.operands[i].is_free) continue;
       for (const Partial& partial : request_.operands[i].placement.partials) {
@@ -372,7 +374,7 @@ class Placer {
     }
   }
 
-  // Whether some axis stands twice in a placement, as it can where loops are local.
+  // Finds an axis that occurs twice in a placement, which is possible if loops are local.
   std::optional<AxisId> AxisTwice(const std::vector<Placement>& placements) const {
     for (const Placement& placement : placements) {
       Axes seen;
@@ -389,16 +391,15 @@ class Placer {
     for (const auto* placements : {&out.operands, &out.results}) {
       if (std::optional<AxisId> axis = AxisTwice(*placements))
         return Error(Diag::kPlacement,
-                     "operands are split over `{}` along different loops, and the plan says that "
-                     "every rank works on its own part",
+                     "operands are split over `{}` along different loops, but the plan makes the "
+                     "module local over that axis",
                      mesh_[*axis].name);
     }
     if (request_.wanted_results) {
       for (size_t r = 0; r < out.results.size(); ++r) {
         if ((*request_.results)[r].is_none() || out.results[r] == (*request_.wanted_results)[r])
           continue;
-        return Error(Diag::kPlacement, "the op cannot give result {} in the placement that it has",
-                     r);
+        return Error(Diag::kPlacement, "the op cannot compute result {} in its placement", r);
       }
     }
     for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {

@@ -1,8 +1,9 @@
-// How one op is split, and what that asks of its operands and makes of its results. All from the op's factors.
+// How one op is split, from the placements of its operands and its factors.
 //
-// Over each mesh axis the op splits one of its loops, passes pending sums through, or works replicated. The operands suggest
-// ways; the one that moves the fewest bytes wins. A tie goes to a loop that the result keeps, then to one that is reduced,
-// then to pending sums. Nothing depends on the number of ranks.
+// Over each mesh axis, the op splits one of its loops, passes pending sums through, or is
+// replicated. The operands suggest choices, and the choice that moves the fewest bytes wins. Ties
+// go to a loop that the result keeps, then to a reduced loop, then to pending sums. The choice does
+// not depend on the number of ranks.
 #pragma once
 
 #include <optional>
@@ -18,13 +19,13 @@
 
 namespace heddle::compile {
 
-// What an operand brings.
+// The state of an operand.
 struct OperandState {
   const Type* type = nullptr;
   Placement placement;
-  // A constant that nothing has read yet: it can be made in any split.
+  // A constant without earlier readers, which can be created with any split.
   bool is_free = false;
-  // A constant zero: it can also be made as a pending sum.
+  // A constant zero, which can also be created as a pending sum.
   bool is_zero = false;
 };
 
@@ -32,22 +33,24 @@ struct PlacingRequest {
   const Factors* factors = nullptr;
   std::vector<OperandState> operands;
   const Types* results = nullptr;
-  // Axes over which every rank works on its own part, and loops marked `local` may be split.
+  // Axes over which every rank works on its own part, so that loops marked `local` may be split.
   Axes local;
-  // If set: where result 0 will end. Loops that no operand has are split so from the start.
+  // If set: the final placement of result 0. Loops without an operand are split accordingly from
+  // the start.
   const Placement* goal = nullptr;
-  // If set: the placements that the results must get.
+  // If set: the required placements of the results.
   const std::vector<Placement>* wanted_results = nullptr;
 };
 
 struct NodePlacing {
   std::vector<Placement> operands;
   std::vector<Placement> results;
-  // Axes that an operand is split over, and that no loop of the op could take.
+  // Axes of an operand that no loop of the op could use.
   Axes dropped;
 };
 
-// Fails where two operands split a contracted loop differently, or where the wanted results cannot be had.
+// Fails if two operands split a contracted loop differently, or if the wanted results are
+// impossible.
 Result<NodePlacing> PlaceNode(const PlacingRequest& request, const Mesh& mesh);
 
 }  // namespace heddle::compile

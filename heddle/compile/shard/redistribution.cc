@@ -11,7 +11,7 @@
 namespace heddle::compile {
 namespace {
 
-// A step between placements of the ends, for the whole tensor.
+// Converts a step between placements of the ends to a step for the whole tensor.
 RedistributionStep StepOf(const ReducedWay& way, const StepGraph& graph,
                           const StepGraph::Step& step, size_t rank) {
   RedistributionStep out{.kind = step.kind, .over = step.over, .op = step.op};
@@ -21,7 +21,7 @@ RedistributionStep StepOf(const ReducedWay& way, const StepGraph& graph,
   return out;
 }
 
-// None where the search would have to visit too many placements.
+// Nullopt if the search would have to visit too many placements.
 std::optional<std::vector<RedistributionStep>> CheapestSteps(const ReducedWay& way, size_t rank,
                                                              const Mesh& mesh, ReduceOrder order) {
   StepGraph graph = way.Graph(mesh);
@@ -33,7 +33,7 @@ std::optional<std::vector<RedistributionStep>> CheapestSteps(const ReducedWay& w
   return out;
 }
 
-// Slices may be over several axes, and leave a whole tensor.
+// A slice may be over several axes, and start from a replicated tensor.
 std::optional<RedistributionStep> CheapestStep(const ReducedWay& way, size_t rank,
                                                const Mesh& mesh) {
   StepGraph graph = way.Graph(mesh);
@@ -49,7 +49,7 @@ std::optional<RedistributionStep> CheapestStep(const ReducedWay& way, size_t ran
   return RedistributionStep{.over = goal.split(0), .dim = way.dim_of_end[0]};
 }
 
-// Reduce everything, gather everything, cut: never wrong, rarely short.
+// Reduces all sums, gathers all splits, then slices. Always correct, but rarely shortest.
 std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
   std::vector<RedistributionStep> steps;
   Placement at = PlacementOf(way.start, way.ends);
@@ -87,7 +87,7 @@ std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
   return steps;
 }
 
-// None for a tensor with too many dimensions.
+// Nullopt for a tensor with too many dimensions.
 std::optional<ReducedWay> Reduced(const Placement& from, const Placement& to, const Dims& dims,
                                   const Mesh& mesh) {
   std::optional<PlacementWord> start = WordOf(from);
@@ -111,7 +111,7 @@ TypeId LocalType(const Type& whole, const Placement& placement, const Mesh& mesh
 int64_t LocalElements(const Dims& dims, const Placement& placement, const Mesh& mesh) {
   int64_t elements = 1;
   for (size_t d = 0; d < dims.size(); ++d) {
-    // Prices only: an unknown size counts once for all ways.
+    // Only for prices: an unknown size counts once for all paths.
     int64_t size = IsSymbol(dims[d]) ? 1 : dims[d];
     for (AxisId axis : placement.split(d)) size = CeilDiv(size, mesh[axis].size);
     if (__builtin_mul_overflow(elements, size, &elements)) return INT64_MAX / 8;
@@ -146,11 +146,11 @@ Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from
   std::optional<ReducedWay> way = Reduced(from, to, dims, mesh);
   if (!way)
     return Error(Diag::kRedistribution,
-                 "a tensor of {} dimensions cannot be redistributed; the most is {}", dims.size(),
-                 AxisByte::kMostDims);
+                 "a tensor of {} dimensions cannot be redistributed; the maximum is {}",
+                 dims.size(), AxisByte::kMostDims);
   std::optional<Axes> forgotten = way->TakeForgotten();
   if (!forgotten) {
-    return Error(Diag::kRedistribution, "no collectives lead from {} to {}",
+    return Error(Diag::kRedistribution, "no sequence of collectives leads from {} to {}",
                  FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
   }
   std::optional<std::vector<RedistributionStep>> steps =

@@ -24,8 +24,9 @@ RedistributionCache::Group& RedistributionCache::GroupOf(const ReducedWay& way) 
   return *known;
 }
 
-// A dimension that divides by all axes that a step may be over counts alike in everything that steps move; so does what is not split. As
-// long as all of that divides by these axes twice, nothing is rounded, and the best way does not depend on these sizes.
+// All dimensions that divide evenly by every axis of a step are interchangeable in the moved
+// elements, and so are unsplit dimensions. If the sizes divide by these axes twice, no size is
+// rounded, and the best path does not depend on them.
 RedistributionCache::Group& RedistributionCache::FindGroup(const ReducedWay& way, SizeKey key) {
   constexpr int64_t kAny = INT64_MAX;
   auto divides = [&](Dim dim) { return !IsSymbol(dim) && dim > 0 && dim % way.ranks == 0; };

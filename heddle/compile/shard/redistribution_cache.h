@@ -1,5 +1,6 @@
-// The ways that PlanRedistribution finds, remembered. Sizes matter only where something does not divide: tensors of many shapes share
-// their steps and searches, and all goals that split the same axes share a search.
+// Caches the paths that PlanRedistribution finds. Sizes matter only if a division leaves a
+// remainder, so tensors of many shapes share steps and searches. All goals that split the same axes
+// share a search.
 #pragma once
 
 #include <array>
@@ -18,13 +19,14 @@ namespace heddle::compile {
 
 class RedistributionCache {
  public:
-  // The mesh outlives this.
+  // The mesh must outlive this.
   explicit RedistributionCache(const Mesh& mesh) : mesh_(mesh) {}
 
-  // The placements after each step, appended to `stops`. False where no steps lead there.
+  // Appends the placements after each step to `stops`. Returns false if no steps lead to the
+  // target.
   bool Find(PlacementWord from, PlacementWord to, std::span<const Dim> dims, ReduceOrder order,
             std::vector<PlacementWord>& stops);
-  // Gives memory back.
+  // Frees the memory.
   void Forget() {
     group_of_.clear();
     groups_.clear();
@@ -33,7 +35,8 @@ class RedistributionCache {
  private:
   static constexpr size_t kMostEnds = StepGraph::kMostEnds;
 
-  // What matters of sizes: of the dimensions that are split at either end, and of all others together; and the axes that are used.
+  // The sizes that matter: of the dimensions that are split at either end, and of all others
+  // together; and the axes in use.
   struct SizeKey {
     uint8_t ends = 0;
     uint8_t axes = 0;
@@ -43,11 +46,11 @@ class RedistributionCache {
   struct SizeHash {
     size_t operator()(const SizeKey& key) const;
   };
-  // Tensors that go the same ways.
+  // Tensors with the same paths.
   struct Group {
     StepGraph graph;
     std::deque<RedistributionSearch> searches = {};
-    // By the number of the placement that they start from: those for each order and set of axes, where there is one.
+    // Indexed by number of the start's placement: the searches for each order and set of axes.
     std::vector<std::vector<RedistributionSearch*>> starting = {};
   };
 
@@ -56,7 +59,7 @@ class RedistributionCache {
   RedistributionSearch& SearchFor(const ReducedWay& way, ReduceOrder order);
 
   const Mesh& mesh_;
-  // By the sizes that matter, and by all that were asked for.
+  // Keyed by the sizes that matter, and by the requested sizes.
   std::unordered_map<SizeKey, Group, SizeHash> groups_;
   std::unordered_map<SizeKey, Group*, SizeHash> group_of_;
 };

@@ -1,4 +1,4 @@
-// What is remembered is what a search would find.
+// The cache returns the result of a new search.
 #include <algorithm>
 #include <random>
 

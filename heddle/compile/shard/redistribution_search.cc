@@ -8,7 +8,7 @@
 namespace heddle::compile {
 namespace {
 
-// What fits into a place. All lists of pending sums, with all ends, are fewer.
+// The maximum of Place::step. It exceeds the number of lists of pending sums, for all ends.
 constexpr size_t kMostStep = (size_t{1} << 15) - 1;
 
 bool IsSliceOf(const StepGraph::Step& step, uint8_t end) { return !step.kind && step.end == end; }
@@ -36,7 +36,7 @@ void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t befor
                  [&](const Open& a, const Open& b) { return IsDearer(a, b); });
 }
 
-// Orders other than that of the fewest collectives scatter what ends split, and reduce what does not.
+// Orders other than kFewest only scatter axes that end split, and only reduce other axes.
 bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending) const {
   if (!step.kind) return (step.mask & goal_axes_) != 0;
   switch (*step.kind) {
@@ -66,7 +66,7 @@ void RedistributionSearch::Leave(uint32_t at) {
   }
 }
 
-// Goes on until the goal is reached in the cheapest way. kNone if it never is.
+// Continues until the cheapest path to the goal is known. Returns kNone if there is none.
 uint32_t RedistributionSearch::Settle(uint32_t goal) {
   if (goal < places_.size() && places_[goal].settled != 0) return goal;
   if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
@@ -77,7 +77,7 @@ uint32_t RedistributionSearch::Settle(uint32_t goal) {
     open_.pop_back();
     if (places_[next.at].price() != next.price()) continue;
     places_[next.at].settled = 1;
-    // What is open then was reached in a cheaper way: memory for others.
+    // All remaining entries are outdated, so free their memory.
     if (++settled_count_ == reached_count_) std::vector<Open>().swap(open_);
     if (next.at == goal) return unleft_ = goal;
     Leave(next.at);

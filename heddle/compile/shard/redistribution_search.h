@@ -1,4 +1,4 @@
-// The search behind PlanRedistribution: the cheapest steps between two placements that have nothing in common.
+// The search of PlanRedistribution: the cheapest steps between two placements that share no part.
 #pragma once
 
 #include <optional>
@@ -9,24 +9,26 @@
 
 namespace heddle::compile {
 
-// Dijkstra's search over placements. Planners ask for millions of ways, so placements and steps come by numbers from a graph that searches
-// share, and a search goes on where it stopped when it is asked for the next goal.
+// Dijkstra's algorithm over placements. Planners request millions of paths. Placements and steps
+// are therefore numbers in a graph that searches share, and a search continues where it stopped
+// when the next goal is requested.
 class RedistributionSearch {
  public:
-  // Goals have no pending sums, and split `goal_axes` and no others. The graph outlives this.
+  // Goals have no pending sums, and split exactly `goal_axes`. The graph must outlive this.
   RedistributionSearch(StepGraph& graph, PlacementWord from, uint8_t goal_axes, ReduceOrder order);
 
-  // Placements after each step are appended to `stops`; slices of one dimension, one axis after the other, are one step. False if there is
-  // no way, or if too many placements would have to be looked at.
+  // Appends the placements after each step to `stops`. Consecutive slices of one dimension over
+  // single axes count as one step. Returns false if there is no path, or if the search would visit
+  // too many placements.
   bool Run(PlacementWord to, std::vector<PlacementWord>& stops);
-  // The steps themselves, or nothing.
+  // The steps themselves, or nullopt.
   std::optional<std::vector<StepGraph::Step>> Run(PlacementWord to);
 
  private:
   static constexpr size_t kMostPlacements = 20'000;
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // A RedistributionPrice, small: no way that is worth a look has that many steps.
+  // A compact RedistributionPrice. No useful path has more steps than the fields can store.
   struct Price {
     int64_t moved = 0;
     uint8_t collectives = 0;
@@ -38,7 +40,8 @@ class RedistributionSearch {
       return moved != other.moved ? moved < other.moved : steps < other.steps;
     }
   };
-  // The best way to a placement so far: where its last step comes from, and which of the steps from there it is. There are millions of these.
+  // The best known path to a placement: the placement before it, and the index of the step from
+  // there. Compact, because there are millions of these.
   struct Place {
     static constexpr uint8_t kUnreached = UINT8_MAX;
     int64_t moved = 0;
@@ -63,14 +66,15 @@ class RedistributionSearch {
   void Leave(uint32_t at);
   bool MayTake(const StepGraph::Step& step, uint8_t pending) const;
   void Reach(uint32_t at, const Price& price, uint32_t before, size_t step);
-  // The dearer one is less. Equally cheap ones have an order of their own.
+  // For a heap with the cheapest first: whether `a` is more expensive. Ties are broken by a fixed
+  // order.
   bool IsDearer(const Open& a, const Open& b) const {
     if (a.collectives != b.collectives) return b.collectives < a.collectives;
     if (a.moved != b.moved) return b.moved < a.moved;
     if (a.steps != b.steps) return b.steps < a.steps;
     return graph_.IsBefore(b.at, a.at);
   }
-  // The step that leads to a placement; there is one.
+  // The last step of the best path to a placement, which must exist.
   StepGraph::Step StepTo(uint32_t at) const {
     return graph_.StepsFrom(places_[at].before)[places_[at].step];
   }
@@ -78,13 +82,14 @@ class RedistributionSearch {
   StepGraph& graph_;
   uint8_t goal_axes_;
   ReduceOrder order_;
-  // By number.
+  // Indexed by number of the placement.
   std::vector<Place> places_;
   size_t reached_count_ = 0;
   size_t settled_count_ = 0;
-  // A heap, the cheapest first. What is here at a price that it no longer has was reached in a cheaper way since.
+  // A heap, the cheapest first. An entry with an outdated price has since been reached more
+  // cheaply.
   std::vector<Open> open_;
-  // The last goal, if nothing was reached from there yet.
+  // The last goal, if its steps have not been followed yet.
   uint32_t unleft_ = kNone;
 };
 

@@ -23,7 +23,7 @@ void ReducedWay::FindEnds(PlacementWord from, PlacementWord to, std::span<const 
                           const Mesh& mesh) {
   std::array<int64_t, AxisByte::kMostDims> parts;
   std::copy(dims.begin(), dims.end(), parts.begin());
-  // Outer axes cut first; what is left after several does not depend on their order.
+  // Outer axes split first. The size that remains does not depend on the order of several axes.
   auto axes = static_cast<AxisId>(mesh.axes().size());
   for (AxisId axis = 0; axis < axes; ++axis) {
     AxisByte both = ByteOf(common, axis);
@@ -88,7 +88,7 @@ std::optional<Axes> ReducedWay::TakeForgotten() {
 
 StepGraph ReducedWay::Graph(const Mesh& mesh) const {
   std::vector<int64_t> known;
-  // Prices only: an unknown size counts once for all ways.
+  // Only for prices: an unknown size counts once for all paths.
   for (size_t e = 0; e < ends; ++e) known.push_back(IsSymbol(sizes[e]) ? 1 : sizes[e]);
   return StepGraph(known, sizes[ends], UsedAxes(start | goal), mesh);
 }

@@ -1,7 +1,8 @@
-// ReducedWay: a redistribution without the parts that both placements have in common.
+// ReducedWay: a redistribution without the parts that both placements share.
 //
-// Dimensions that are split at either end get numbers of their own, the ends; no other dimension is
-// worth splitting on the way. Ways that differ only in the numbers of dimensions share their steps.
+// Dimensions that are split at either end are numbered as the ends. Splitting another dimension on
+// the way is never worthwhile. Paths that differ only in the numbers of dimensions share their
+// steps.
 #pragma once
 
 #include <array>
@@ -19,8 +20,8 @@ struct ReducedWay : CommonOfWords {
   // The tensor has at most AxisByte::kMostDims dimensions.
   ReducedWay(PlacementWord from, PlacementWord to, std::span<const Dim> dims, const Mesh& mesh);
 
-  // The axes over which a replicated number or vector becomes a pending sum, which the goal then no
-  // longer has. None if anything else would have to become pending.
+  // The axes over which a replicated number or vector becomes a pending sum, which are removed from
+  // the goal. Nullopt if another kind of value would have to become pending.
   std::optional<Axes> TakeForgotten();
   // All steps between placements of the ends.
   StepGraph Graph(const Mesh& mesh) const;
@@ -32,11 +33,11 @@ struct ReducedWay : CommonOfWords {
   std::array<uint8_t, kMostEnds> dim_of_end;
   std::array<uint8_t, AxisByte::kMostDims> end_of_dim;
   uint8_t ends = 0;
-  // A number or a vector.
+  // Whether the tensor is a number or a vector.
   bool is_small = false;
-  // The sizes that are left to move: of the ends, and of all other dimensions together.
+  // The remaining sizes: of the ends, and of all other dimensions together.
   std::array<int64_t, kMostEnds + 1> sizes;
-  // Ranks along all axes that the start or the goal uses.
+  // Ranks along all axes of the start or the goal.
   int64_t ranks = 1;
 
  private:

@@ -1,4 +1,4 @@
-// What the regions of a graph say about each of its scopes.
+// Facts that the regions of a graph state about its scopes.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@ class ScopeFacts {
  public:
   explicit ScopeFacts(const Graph& graph);
 
-  // The axes over which every rank works on its own part: those of all regions around the scope.
+  // The axes over which every rank works on its own part, from all regions around the scope.
   Axes local(ScopeId scope) const { return scope ? local_[scope.index()] : Axes(); }
-  // The purpose of what is moved there: that of the innermost region.
+  // The purpose of redistributions in the scope, from the innermost region.
   Why why(ScopeId scope) const { return scope ? why_[scope.index()] : Why::kTensor; }
 
  private:

@@ -14,7 +14,7 @@ ReduceOp OpOf(std::span<const Partial> partials, AxisId axis) {
   return ReduceOp::kSum;
 }
 
-// All ordered choices of axes that are partial in the same way.
+// Visits all ordered choices of axes with the same pending reduction.
 template <typename Visit>
 void ForEachPartialList(std::span<const Partial> partials, const Visit& visit) {
   if (partials.empty()) return;
@@ -34,7 +34,7 @@ PlacementWord Without(PlacementWord word, const Axes& axes) {
   return word;
 }
 
-// A dimension is split over these, too, inside of what splits it already.
+// Splits a dimension over additional axes inside its current ones.
 PlacementWord SplitOver(PlacementWord word, size_t end, const Axes& inside_of, const Axes& axes) {
   for (size_t i = 0; i < axes.size(); ++i)
     word |= AtAxis(axes[i], AxisByte::Split(end, inside_of.size() + i));
@@ -54,7 +54,8 @@ StepGraph::StepGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, 
 
 // --- Placements
 
-// Of each end how many axes split it, and which; then the pending reductions. Digits have three bits, the first ones count most.
+// For each end, the number of its axes and the axes; then the pending reductions. Digits have three
+// bits, the first ones are the most significant.
 StepGraph::Order StepGraph::OrderOf(PlacementWord word) const {
   static_assert(3 * (kMostEnds + Mesh::kMaxAxes) < 64 && kReduceOpCount < 8);
   Order order{0, 0};
@@ -127,7 +128,7 @@ void StepGraph::Add(PlacementWord to, Step step) {
   last_.push_back(step);
 }
 
-// The innermost axes of a dimension go away, or to another dimension.
+// The innermost axes of a dimension are gathered, or move to another dimension.
 void StepGraph::Gather(const From& from) {
   for (uint8_t d = 0; d < ends_.size(); ++d) {
     const Axes& axes = from.splits[d];
@@ -174,7 +175,8 @@ void StepGraph::Reduce(const From& from) {
   });
 }
 
-// An axis that nothing uses. Not only where the goal has it: on the way, what is cut already is less to move.
+// Slices over an unused axis, even if the goal does not split it, because sliced tensors take fewer
+// moved elements on the way.
 void StepGraph::Slice(const From& from) {
   for (AxisId axis = 0; axis < mesh_.axes().size(); ++axis) {
     if ((axes_ >> axis & 1) == 0 || !ByteOf(from.word, axis).replicated()) continue;
@@ -184,7 +186,7 @@ void StepGraph::Slice(const From& from) {
   }
 }
 
-// Of one rank's part, the largest.
+// Elements of the largest part of any rank.
 int64_t StepGraph::Elements(PlacementWord word) const {
   std::array<int64_t, kMostEnds> ranks;
   ranks.fill(1);

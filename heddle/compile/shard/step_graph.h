@@ -1,4 +1,5 @@
-// Placements on the way from one to another, and the single steps between them: found once, for many searches.
+// StepGraph: the placements between two others and the single steps between them, shared by many
+// searches.
 #pragma once
 
 #include <array>
@@ -13,29 +14,31 @@
 
 namespace heddle::compile {
 
-// The last axes of a list.
+// The axes of a list from index `from` on.
 Axes Suffix(const Axes& axes, size_t from);
 
-// Axes as bits.
+// A bit for each axis.
 constexpr uint8_t MaskOf(const Axes& axes) {
   uint8_t mask = 0;
   for (AxisId axis : axes) mask |= static_cast<uint8_t>(1U << axis);
   return mask;
 }
 
-// Of tensors of one size. Only some of their dimensions are split on the way, the ends; placements number those from 0.
+// For tensors of one size. Only some dimensions are split on the way, the ends; placements number
+// them from 0.
 class StepGraph {
  public:
-  // Each axis splits at most one dimension where a way begins, and one where it ends.
+  // Each axis splits at most one dimension at the start of a path, and one at its end.
   static constexpr size_t kMostEnds = 2 * Mesh::kMaxAxes;
 
   struct Step {
-    // The number of a placement.
+    // The number of the placement after the step.
     uint32_t to = 0;
-    // None: a slice.
+    // Nullopt: a slice.
     std::optional<CollectiveKind> kind = {};
     ReduceOp op = ReduceOp::kSum;
-    // The one that is cut, gathered or scattered; of an all-to-all, the one that is split, and the one that is put together.
+    // The end that is sliced, gathered or scattered; for an all-to-all, the end that is split and
+    // the one that is joined.
     uint8_t end = 0;
     uint8_t concat_end = 0;
     uint8_t mask = 0;
@@ -44,7 +47,8 @@ class StepGraph {
     int64_t moved = 0;
   };
 
-  // Sizes of the ends, and of all other dimensions together; and the axes that ways use. The mesh outlives this.
+  // Sizes of the ends, and of all other dimensions together; and the axes in use. The mesh must
+  // outlive this.
   StepGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, const Mesh& mesh);
 
   uint32_t NumberOf(PlacementWord word);
@@ -52,15 +56,17 @@ class StepGraph {
   PlacementWord word(uint32_t number) const { return places_[number].word; }
   // Axes over which reductions are pending.
   uint8_t pending(uint32_t number) const { return places_[number].pending; }
-  // Any order would do, as long as it is the same everywhere: equally cheap ways are told apart by it.
+  // A fixed total order that breaks ties between equally expensive paths.
   bool IsBefore(uint32_t a, uint32_t b) const { return places_[a].order < places_[b].order; }
 
-  // All that leave a placement: reductions first, then gathers, then slices over single axes. Until the next call.
+  // All steps from a placement: reductions first, then gathers, then slices over single axes. Valid
+  // until the next call.
   std::span<const Step> StepsFrom(uint32_t number);
 
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
-  // Where many sums are pending, there are thousands of steps from each placement. What is more than this is found anew each time.
+  // With many pending sums, each placement has thousands of steps. Steps beyond this limit are
+  // recomputed on each call.
   static constexpr size_t kMostSteps = size_t{1} << 18;
   using Order = std::pair<uint64_t, uint64_t>;
 
@@ -68,11 +74,11 @@ class StepGraph {
     PlacementWord word;
     Order order;
     uint8_t pending;
-    // Steps, once they were asked for.
+    // Its steps, after the first call of StepsFrom.
     uint32_t first = kNone;
     uint32_t count = 0;
   };
-  // Where steps begin.
+  // The start of a step.
   struct From {
     PlacementWord word;
     std::array<Axes, kMostEnds> splits = {};
@@ -95,10 +101,10 @@ class StepGraph {
   uint8_t axes_;
   const Mesh& mesh_;
   std::vector<Place> places_;
-  // Numbers of places, by scrambled words.
+  // Numbers of placements, by scrambled words.
   HashIndex numbers_;
   std::vector<Step> steps_;
-  // Those that were asked for last.
+  // The result of the last call of StepsFrom.
   std::vector<Step> last_;
 };
 

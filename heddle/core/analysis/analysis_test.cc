@@ -1,4 +1,4 @@
-// Analyses against plain definitions, on random graphs.
+// Compares the analyses with plain definitions, on random graphs.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST(Uses, AreAllUsesInOrder) {
   }
 }
 
-// The rules of docs/ir.md, applied node by node, without any of the shortcuts of the analysis.
+// The rules of docs/ir.md, applied node by node, without the shortcuts of the analysis.
 TEST(Memory, FollowsTheRules) {
   for (uint32_t seed = 0; seed < 100; ++seed) {
     Module module = RandomModule(seed, 60);
@@ -98,7 +98,7 @@ TEST(Memory, FollowsTheRules) {
         for (ValueId operand : graph.operands(id)) {
           if (owner(operand) != v) continue;
           last = std::max<size_t>(last, id.index());
-          // What a collective reads, it reads until its wait.
+          // A collective reads its operands until its wait.
           if (graph.op(id).effect() != Effect::kComm || graph[id].op == op::comm_wait) continue;
           for (const Use& use : uses.of(graph[id].first_result))
             last = std::max<size_t>(last, use.node.index());

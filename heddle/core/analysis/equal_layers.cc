@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// By node: equal for nodes that are alike.
+// Per node, a hash that equal nodes share.
 std::vector<uint64_t> Words(const Graph& graph) {
   std::vector<uint64_t> words;
   words.reserve(graph.node_count());
@@ -17,7 +17,7 @@ std::vector<uint64_t> Words(const Graph& graph) {
     const Node& node = graph[id];
     uint64_t word = MixHash(node.op.index(), static_cast<uint64_t>(node.phase));
     word = MixHash(word, node.stream);
-    // A collective names its unit, which differs from layer to layer; its types tell what it does.
+    // A collective names its unit, which differs between layers. Its types identify its effect.
     const bool transfer = graph.op(id).effect() == Effect::kComm;
     const AttrValue* over = transfer ? graph.attrs(id).Find("over") : nullptr;
     word = MixHash(word, transfer ? 0 : node.attrs.index() + 1);
@@ -32,7 +32,7 @@ std::vector<uint64_t> Words(const Graph& graph) {
   return words;
 }
 
-// Distances at which several nodes in a row are alike, those that occur most often first.
+// Distances at which several consecutive nodes repeat, the most frequent first.
 std::vector<uint32_t> LikelyPeriods(const std::vector<uint64_t>& words) {
   constexpr size_t kRow = 8;
   constexpr size_t kMost = 8;

@@ -57,14 +57,14 @@ void Liveness::Allocate(const Graph& graph, NodeId id) {
 
 void Liveness::Use(const Graph& graph, NodeId id) {
   auto touch = [&](StorageId storage) {
-    // An input has no birth, and is never let go.
+    // An input has no birth, and is never freed.
     if (storages_[storage].birth) storages_[storage].death = id;
   };
   for (ValueId value : graph.operands(id)) {
     if (value) touch(storage_of_[value]);
   }
   if (graph[id].op != op::comm_wait) return;
-  // Until the wait, the network reads what the collective was given and writes all of what it gives.
+  // Until the wait, the network reads the collective's inputs and writes its outputs.
   ValueId handle = graph.operands(id)[0];
   NodeId start = graph[handle].producer;
   for (ValueId result : graph.results(id)) touch(storage_of_[result]);

@@ -33,7 +33,7 @@ int64_t MaxFlow::Solve(FlowNodeId source_id, FlowNodeId sink_id) {
                  "capacities of 2^62 and more");
   }
   IndexArcs();
-  // More than can ever flow: whatever ends at finite edges leaves something of it.
+  // Exceeds every possible flow, so a path that ends in finite edges never saturates it.
   for (size_t e = 0; e < capacities_.size(); ++e) {
     arcs_[2 * e].left = capacities_[e] == kInfinite ? finite + 1 : capacities_[e];
     arcs_[2 * e + 1].left = 0;
@@ -88,7 +88,7 @@ bool MaxFlow::FindLevels(uint32_t source, uint32_t sink) {
   return level_[sink] != kUnreached;
 }
 
-// Lengthens the path by an arc to the next level. False if the node leads nowhere any more.
+// Extends the path by an arc to the next level. Returns false at a dead end.
 bool MaxFlow::Advance(uint32_t node) {
   for (uint32_t& i = next_[node]; i < first_[node + 1]; ++i) {
     const Arc& arc = arcs_[by_node_[i]];
@@ -99,7 +99,7 @@ bool MaxFlow::Advance(uint32_t node) {
   return false;
 }
 
-// As many paths along the levels as fit.
+// Sends flow along paths of the level graph until every path is blocked.
 int64_t MaxFlow::FillLevels(uint32_t source, uint32_t sink) {
   int64_t flow = 0;
   path_.clear();
@@ -113,7 +113,7 @@ int64_t MaxFlow::FillLevels(uint32_t source, uint32_t sink) {
         arcs_[a ^ 1].left += least;
       }
       flow += least;
-      // Go on from where the path is full.
+      // Continue from the first saturated arc.
       auto full = std::ranges::find_if(path_, [&](uint32_t a) { return arcs_[a].left == 0; });
       path_.erase(full, path_.end());
     } else if (!Advance(node)) {

@@ -1,4 +1,4 @@
-// Flows against all cuts of small networks, and against what proves them in large ones.
+// Compares flows with all cuts of small networks, and checks certificates for large ones.
 #include "heddle/core/analysis/max_flow.h"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ int64_t CutCapacity(const std::vector<Edge>& edges, const std::vector<bool>& sou
   return sum;
 }
 
-// Node 0 to the last node.
+// From node 0 to the last node.
 int64_t CheapestCut(size_t nodes, const std::vector<Edge>& edges) {
   int64_t best = MaxFlow::kInfinite;
   for (size_t bits = 0; bits < size_t{1} << (nodes - 2); ++bits) {
@@ -56,7 +56,7 @@ int64_t CheapestCut(size_t nodes, const std::vector<Edge>& edges) {
   return best;
 }
 
-// Checks an answer: flows fit and are conserved, and the cut costs as much as flows.
+// Checks a solution: flows fit the capacities and are conserved, and the cut costs the flow.
 void ExpectCertificate(const MaxFlow& flow, size_t nodes, const std::vector<Edge>& edges,
                        int64_t value) {
   std::vector<int64_t> balance(nodes);
@@ -108,7 +108,7 @@ TEST(MaxFlow, LargeNetworksHaveACertificate) {
 }
 
 TEST(MaxFlow, TakesTheCutNearestToTheSink) {
-  // 0 -> 1 -> 2 -> 3, all alike: every edge is a cheapest cut.
+  // 0 -> 1 -> 2 -> 3 with equal capacities: every edge is a minimum cut.
   MaxFlow flow = MakeNetwork(4, {{0, 1, 5}, {1, 2, 5}, {2, 3, 5}});
   EXPECT_EQ(flow.Solve(FlowNodeId(0), FlowNodeId(3)), 5);
   EXPECT_FALSE(flow.OnSinkSide(FlowNodeId(2)));

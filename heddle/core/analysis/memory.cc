@@ -7,7 +7,7 @@ namespace heddle {
 MemoryTimeline ComputeMemoryTimeline(const Graph& graph, const Liveness& liveness, Space space) {
   MemoryTimeline timeline;
   size_t n = graph.node_count();
-  // Differences first: what is added at a node and what is gone after it.
+  // First the differences: bytes allocated at a node, and bytes freed after it.
   std::vector<Bytes> delta(n + 1);
   for (const Storage& storage : liveness.storages()) {
     if (storage.space != space) continue;

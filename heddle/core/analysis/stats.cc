@@ -20,7 +20,7 @@ int64_t Elements(const Graph& graph, const Input& input) {
 
 Bytes BytesOf(const Graph& graph, ValueId v) { return graph.types().bytes(graph.type(v)); }
 
-// Every rank sends every other a piece of one length: the longest cut of the longest part.
+// Every rank sends each other rank a piece of the same length: the longest piece of all ranks.
 Bytes PaddedExchange(const Module& module, const Graph& graph, NodeId id) {
   const TypeTable& types = graph.types();
   const Attrs& attrs = graph.attrs(id);
@@ -38,12 +38,12 @@ Bytes PaddedExchange(const Module& module, const Graph& graph, NodeId id) {
   return sum;
 }
 
-// Rows for experts travel as many as a rank has, whatever room there is where they come.
+// A dispatch or combine transfers a rank's actual rows, not the receive buffer's capacity.
 Bytes RowBytes(const Graph& graph, NodeId id) {
   return std::min(BytesOf(graph, graph.operands(id)[0]), BytesOf(graph, graph[id].first_result));
 }
 
-// The bytes of a launch when every rank's part is as long as the longest.
+// The bytes of a launch if every rank's part has the length of the longest part.
 Bytes WireBytes(const Module& module, const Graph& graph, NodeId id) {
   OpId op = graph[id].op;
   if (MovesRows(op)) return RowBytes(graph, id);

@@ -3,7 +3,8 @@
 namespace heddle {
 
 Uses::Uses(const Graph& graph) : begin_(graph.value_count() + 2), is_output_(graph.value_count()) {
-  // Counting sort by value. Counts stand two places behind their value, so that filling moves each beginning into its place.
+  // Counting sort by value. Counts are stored two entries after their value, so that filling leaves
+  // each start in its final entry.
   for (NodeId id : graph.nodes()) {
     for (ValueId value : graph.operands(id)) {
       if (value) ++begin_[value.index() + 2];

@@ -6,6 +6,7 @@
 
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/hash.h"
+#include "heddle/core/base/host.h"
 #include "heddle/core/base/id.h"
 #include "heddle/core/base/mapped_file.h"
 #include "heddle/core/base/scanner.h"
@@ -43,7 +44,7 @@ TEST(StringTable, NamesStayWhenTheTableGrows) {
   for (size_t reserved : {0, 100, 1'000'000}) {
     StringTable<TestId> table;
     table.Reserve(reserved, reserved);
-    // Every name once, in leaps.
+    // Visits every name once, in large strides.
     constexpr uint64_t kNames = 20'011;
     auto name = [](uint64_t i) {
       uint64_t number = i * 7919 % kNames;
@@ -147,7 +148,7 @@ TEST(File, WritesAllOrNothing) {
   ASSERT_TRUE(WriteFile(path, "two").ok());
   EXPECT_EQ(*ReadFile(path), "two");
   EXPECT_GE(ReadFile(path)->capacity(), 3U + 64);
-  // Nothing is left beside it.
+  // No temporary file remains.
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir), {}), 1);
   EXPECT_EQ(WriteFile(dir / "no" / "x", "y").diagnostics()[0].kind, Diag::kFileWrite);
   EXPECT_EQ(ReadFile(dir / "no").diagnostics()[0].kind, Diag::kFileRead);
@@ -204,6 +205,33 @@ TEST(File, DirectoriesComeAndGo) {
     EXPECT_EQ(MakeDirectories(path + "/a/b/c/x/y").diagnostics()[0].kind, Diag::kFileWrite);
   }
   EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(Host, GetsFailedChecksAfterTheCrashHook) {
+  struct Failed {
+    std::string text;
+  };
+  bool ran = false;
+  CrashHook hook =
+      SetCrashHook({[](void* context) { *static_cast<bool*>(context) = true; }, &ran});
+  Host none = SetHost({.check_failed = [](const std::string& text) { throw Failed{text}; }});
+  try {
+    HEDDLE_CHECK(1 + 1 == 3, "for a test");
+    FAIL() << "the check did not throw";
+  } catch (const Failed& failed) {
+    EXPECT_NE(failed.text.find("1 + 1 == 3: for a test"), std::string::npos) << failed.text;
+  }
+  EXPECT_TRUE(ran);
+  SetHost(none);
+  SetCrashHook(hook);
+}
+
+TEST(Host, MayStopAComputation) {
+  PollHost();
+  Host none = SetHost({.poll = [] { throw 7; }});
+  EXPECT_THROW(PollHost(), int);
+  SetHost(none);
+  PollHost();
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "heddle/core/base/host.h"
+
 namespace heddle {
 namespace {
 thread_local CrashHook crash_hook;
@@ -15,12 +17,17 @@ CrashHook SetCrashHook(CrashHook hook) {
 }
 
 void CheckFailed(const char* condition, const char* file, int line, const std::string& message) {
-  std::fprintf(stderr, "heddle: internal check failed at %s:%d: %s: %s\n", file, line, condition,
-               message.c_str());
-  std::fflush(stderr);
+  std::string text = std::string("internal check failed at ") + file + ":" + std::to_string(line) +
+                     ": " + condition + ": " + message;
+  const Host host = CurrentHost();
+  if (host.check_failed == nullptr) {
+    std::fprintf(stderr, "heddle: %s\n", text.c_str());
+    std::fflush(stderr);
+  }
   // Cleared first: a check that fails inside the hook must not run it again.
   CrashHook hook = SetCrashHook({});
   if (hook.run != nullptr) hook.run(hook.context);
+  if (host.check_failed != nullptr) host.check_failed(text);
   std::abort();
 }
 

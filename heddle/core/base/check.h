@@ -1,12 +1,14 @@
-// HEDDLE_CHECK: a condition whose failure is a bug of ours, never the user's. It prints the condition, the place and the
-// message, runs the crash hook (the pass manager uses it to write a reproducer) and aborts.
+// HEDDLE_CHECK: a condition that fails only because of a bug in Heddle. On failure it prints the
+// condition, the location and the message, runs the crash hook and aborts, or calls the host
+// (host.h). The pass manager's hook writes a reproducer.
 #pragma once
 
 #include <string>
 
 namespace heddle {
 
-// `hook(context)` runs once before the abort. Thread-local; restored by whoever set it.
+// `hook(context)` runs once before the abort. Thread-local; the code that sets it restores the
+// previous one.
 struct CrashHook {
   void (*run)(void* context) = nullptr;
   void* context = nullptr;
@@ -18,7 +20,7 @@ CrashHook SetCrashHook(CrashHook hook);
 
 }  // namespace heddle
 
-// The condition is a value of its own: clang-tidy takes `!(a || b)` for something to be written otherwise.
+// The condition has its own variable because clang-tidy wants `!(a || b)` rewritten.
 #define HEDDLE_CHECK(condition, message)                                           \
   do {                                                                             \
     if (const bool holds = static_cast<bool>(condition); !holds) [[unlikely]]      \

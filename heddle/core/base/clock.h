@@ -1,4 +1,4 @@
-// Time and memory of this process, for reports. Nothing that is computed depends on them.
+// Time and memory of this process, for reports. No computed result depends on them.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ class Clock {
 inline double Seconds(Nanos nanos) { return static_cast<double>(nanos.value) * 1e-9; }
 inline double Millis(Nanos nanos) { return static_cast<double>(nanos.value) / 1e6; }
 
-// The most that was resident at any time.
+// The maximum resident memory so far.
 inline Bytes PeakMemory() {
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);

@@ -10,11 +10,11 @@ constexpr std::string_view kNames[] = {
 #undef HEDDLE_DIAGNOSTIC
 };
 
-// Longer lines are cut around the caret.
+// Longer lines are truncated around the caret.
 constexpr size_t kMaxSource = 160;
 constexpr size_t kMaxName = 200;
 
-// Appends `name`, cut if it is too long, but never within a character of UTF-8.
+// Appends `name`, truncated if it is too long, but never within a UTF-8 character.
 void AppendCut(std::string& out, std::string_view name) {
   if (name.size() <= kMaxName) {
     out += name;
@@ -26,8 +26,8 @@ void AppendCut(std::string& out, std::string_view name) {
   out += "…";
 }
 
-// `message` as users read it: names that are too long are cut, and empty ones marked. A name is a
-// run without spaces, or a text between two backticks.
+// Makes `message` readable: truncates long names and marks empty ones. A name is a run without
+// spaces, or text between two backticks.
 std::string ReadableNames(const std::string& message) {
   std::string out;
   for (size_t at = 0; at < message.size();) {
@@ -98,7 +98,7 @@ Diagnostic SourceText::At(Diagnostic diagnostic, size_t offset, size_t width) co
   size_t end = std::min(text_.find('\n', begin), text_.size());
   diagnostic.column = static_cast<uint32_t>(offset - begin + 1);
   diagnostic.width = static_cast<uint32_t>(width);
-  // A line may be the whole of a hostile file: keep what is near the caret.
+  // A hostile file may be one long line: keep only the text near the caret.
   size_t column = offset - begin;
   diagnostic.source_begin = static_cast<uint32_t>(
       end - begin > kMaxSource && column > kMaxSource / 2 ? column - kMaxSource / 2 : 0);

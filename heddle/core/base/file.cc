@@ -21,7 +21,7 @@ Failure SystemError(Diag kind, std::string_view what, const std::string& path) {
   return Error(kind, "{} `{}`: {}", what, path, std::strerror(errno));
 }
 
-// The kind of a file that is neither regular nor a directory.
+// Describes a file that is neither regular nor a directory.
 std::string_view KindOf(mode_t mode) {
   if (S_ISFIFO(mode)) return "a FIFO";
   if (S_ISSOCK(mode)) return "a socket";
@@ -70,8 +70,8 @@ bool WriteAndClose(int fd, std::string_view content) {
 
 std::string DirectoryOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
-// What `path` stands for if it is a link, whether or not anything is there. There are fewer than kMaxLinks on the way, or the system
-// would have said so.
+// Returns the target of a link, whether or not it exists, or `path` itself. The kernel has already
+// rejected chains of kMaxLinks links.
 std::string FollowLinks(std::string path) {
   char target[PATH_MAX];
   for (int i = 0; i < kMaxLinks; ++i) {
@@ -83,7 +83,7 @@ std::string FollowLinks(std::string path) {
   return path;
 }
 
-// Makes a file that nobody else has, and sets `path` to its name. The descriptor, or -1.
+// Creates a new file under an unused name and sets `path` to it. Returns the descriptor, or -1.
 int MakeTemporary(const std::string& directory, std::string& path) {
   int fd = -1;
   errno = EEXIST;
@@ -94,7 +94,7 @@ int MakeTemporary(const std::string& directory, std::string& path) {
   return fd;
 }
 
-// Puts a new file in the place of the one at `path`, which `old` describes, if there is one.
+// Replaces the file at `path` with a new one. `old` describes the existing file, or is null.
 bool Replace(const std::string& path, const struct stat* old, std::string_view content) {
   if (old != nullptr && ::faccessat(AT_FDCWD, path.c_str(), W_OK, AT_EACCESS) != 0) return false;
   std::string temporary;
@@ -102,7 +102,7 @@ bool Replace(const std::string& path, const struct stat* old, std::string_view c
   if (fd < 0) return false;
   bool kept = true;
   if (old != nullptr) {
-    // Only root may give files away; for others the new file is theirs.
+    // Only root may change the owner. Otherwise the new file belongs to the current user.
     (void)!::fchown(fd, old->st_uid, old->st_gid);
     kept = ::fchmod(fd, old->st_mode & 07777) == 0;
   }
@@ -129,8 +129,8 @@ InputFile OpenInput(const std::string& path, int more_flags) {
     }
     return !file.problem.empty();
   };
-  // Opening a FIFO would disturb its writer, so look first. The path may name another file by the
-  // time it is opened: that must not wait, and is checked again.
+  // Opening a FIFO would disturb its writer, so check the kind first. The path may change before
+  // the open, so open without blocking and check again.
   if (refused(::stat(path.c_str(), &info))) return file;
   file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | more_flags);
   if (refused(file.fd < 0 ? -1 : ::fstat(file.fd, &info))) {
@@ -173,7 +173,7 @@ Status WriteStandardOutput(std::string_view content) {
 }
 
 void OccupyStandardStreams() {
-  // Opened the wrong way round, so that reading and writing still fail.
+  // Opened in the wrong direction, so that reads and writes still fail.
   for (int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) < 0)
       (void)!::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -182,7 +182,7 @@ void OccupyStandardStreams() {
 
 std::string AbsolutePath(const std::string& path) {
   char folder[PATH_MAX];
-  // Without a working directory, nothing better is known.
+  // Without a working directory there is no absolute path.
   if (path.starts_with('/') || ::getcwd(folder, sizeof folder) == nullptr) return path;
   std::string_view rest = path;
   while (rest.starts_with("./")) rest.remove_prefix(2);

@@ -1,7 +1,7 @@
-// Whole files: read at once, written all or nothing. Standard input and output. Directories.
+// Whole files, standard streams, and directories.
 //
-// No std::filesystem here, nor anywhere in a program that links libtorch: builds of libtorch for CUDA export an old copy of it,
-// which a linker may prefer.
+// Writes replace a file completely or not at all. This file and programs that link libtorch do not
+// use std::filesystem: CUDA builds of libtorch export an old copy of it, which a linker may prefer.
 #pragma once
 
 #include <string>
@@ -18,10 +18,10 @@ namespace heddle {
 //   InputFile file = OpenInput(path);
 //   if (file.fd < 0) return Error(Diag::kFileRead, "cannot read `{}`: {}", path, file.problem);
 struct InputFile {
-  // -1 if the file does not open. The caller closes it.
+  // -1 if the file cannot be opened. The caller closes it.
   int fd = -1;
   int64_t bytes = 0;
-  // Why it does not open: `No such file or directory`, `it is a FIFO, expected a regular file`.
+  // The reason: `No such file or directory`, `it is a FIFO, expected a regular file`.
   std::string problem;
 };
 InputFile OpenInput(const std::string& path, int more_flags = 0);
@@ -32,31 +32,31 @@ Result<std::string> ReadFile(const std::string& path);
 Result<std::string> ReadStandardInput();
 constexpr Bytes kMaxFileBytes = GiB(1);
 
-// Writes to a temporary file in the same directory and renames it: if this process dies, `path` holds the old content or the new,
-// never a part. Links stay, and the file behind them keeps its mode. What is not a regular file (a pipe, /dev/stdout) is written
-// directly.
+// Writes a temporary file in the same directory and renames it, so a crash leaves either the old
+// content or the new. Follows links, and keeps the mode of an existing file. Writes directly to a
+// file that is not regular, such as a pipe or /dev/stdout.
 Status WriteFile(const std::string& path, std::string_view content);
 Status WriteStandardOutput(std::string_view content);
 
-// If a standard stream is closed, the next file that is opened takes its number, and gets what was meant for the stream. This keeps the
-// numbers taken; using the stream still fails.
+// Opens /dev/null for each closed standard stream, so that the next opened file does not get its
+// number. Reads and writes of the stream still fail.
 void OccupyStandardStreams();
 
-// The path from the root: a relative one begins in the working directory. `.` and `..` stay.
+// The absolute path, relative to the working directory. `.` and `..` remain.
 std::string AbsolutePath(const std::string& path);
-// Whether there is one at the end of all links.
+// Whether the path, after following links, is a directory.
 bool IsDirectory(const std::string& path);
-// The directory and those above it that are missing.
+// Creates the directory and its missing parents.
 Status MakeDirectories(const std::string& path);
 
-// A directory of its own below $TMPDIR or /tmp, gone with this object.
+// A new directory in $TMPDIR or /tmp, which the destructor removes.
 class TempDir {
  public:
   TempDir();
   ~TempDir();
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
-  // Empty if it could not be made.
+  // Empty if the directory could not be created.
   const std::string& path() const { return path_; }
 
  private:

@@ -9,10 +9,10 @@
 namespace heddle {
 namespace {
 
-// A stream that is given back however the function ends.
+// A zlib stream that the destructor ends.
 struct Inflater {
   z_stream stream{};
-  // 15 bits of window; 16 for the header of gzip.
+  // A window of 15 bits; 16 selects the gzip header.
   bool ok = ::inflateInit2(&stream, 15 + 16) == Z_OK;
   Inflater() = default;
   Inflater(const Inflater&) = delete;
@@ -27,7 +27,7 @@ bool IsGzip(std::string_view bytes) { return bytes.starts_with("\x1f\x8b"); }
 Result<std::string> Gunzip(std::string_view bytes, size_t most) {
   Inflater inflater;
   z_stream& stream = inflater.stream;
-  if (!inflater.ok) return Error(Diag::kGzip, "zlib cannot be set up");
+  if (!inflater.ok) return Error(Diag::kGzip, "zlib cannot be initialised");
   std::string out;
   char buffer[1 << 16];
   size_t at = 0;
@@ -48,11 +48,11 @@ Result<std::string> Gunzip(std::string_view bytes, size_t most) {
     if (code == Z_STREAM_END) {
       if (at == bytes.size()) return out;
       if (!IsGzip(bytes.substr(at)))
-        return Error(Diag::kGzip, "{} bytes follow the end of the compressed data at byte {}",
+        return Error(Diag::kGzip, "{} bytes follow the compressed data, which ends at byte {}",
                      bytes.size() - at, at);
       ::inflateReset(&stream);
     } else if (code == Z_BUF_ERROR || (code == Z_OK && made == 0 && at == bytes.size())) {
-      return Error(Diag::kGzip, "the compressed data ends in the middle, at byte {}", at);
+      return Error(Diag::kGzip, "the compressed data is truncated at byte {}", at);
     } else if (code != Z_OK) {
       return Error(Diag::kGzip, "the compressed data is damaged at byte {}: {}", at,
                    stream.msg != nullptr ? stream.msg : "unknown");

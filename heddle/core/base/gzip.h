@@ -1,4 +1,4 @@
-// Files that gzip has compressed.
+// Decompression of gzip files.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@
 
 namespace heddle {
 
-// Whether these bytes begin as gzip's do.
+// Whether `bytes` start with gzip's signature.
 bool IsGzip(std::string_view bytes);
-// What was compressed, if it has at most `most` bytes. All members of a file, one after the other.
+// The decompressed content of all members. Fails if it exceeds `most` bytes.
 Result<std::string> Gunzip(std::string_view bytes, size_t most);
 
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// Stable hashes: the same bytes give the same number on every platform and in every run (xxHash, XXH3).
+// Stable hashes (xxHash, XXH3): the same bytes give the same hash on every platform and in every
+// run.
 #pragma once
 
 #include <compare>
@@ -28,7 +29,7 @@ uint64_t Hash64(std::span<const T> items) {
 }
 Hash128 HashWords128(std::span<const uint64_t> words);
 
-// The hash of bytes that come one part after the other; where parts end changes nothing.
+// Hashes bytes given in several parts. The boundaries between parts do not affect the hash.
 class Hasher128 {
  public:
   Hasher128();
@@ -42,11 +43,11 @@ class Hasher128 {
 };
 Hash128 HashBytes128(const void* data, size_t size);
 
-// 32 hexadecimal digits, and back.
+// As 32 hexadecimal digits, and back.
 std::string Format(const Hash128& hash);
 std::optional<Hash128> ParseHash128(std::string_view text);
 
-// One word that depends on both, and on their order.
+// Combines two words into one. The order matters.
 constexpr uint64_t MixHash(uint64_t a, uint64_t b) {
   uint64_t x = a * 0x9E3779B97F4A7C15u + b;
   x = (x ^ (x >> 32)) * 0xD6E8FEB86659FD93u;
@@ -61,8 +62,8 @@ constexpr uint64_t Scramble(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// An open-addressing index from hashes to dense numbers. The keys live with the caller, who compares them: the same
-// index serves strings, types, attributes and nodes.
+// An open-addressing index from hashes to dense numbers. The caller stores and compares the keys,
+// so that the same index serves strings, types, attributes and nodes.
 class HashIndex {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;

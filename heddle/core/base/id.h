@@ -1,7 +1,7 @@
 // Typed 32-bit ids and the dense tables they index.
 //
-// An id says which entry of which table is meant, and nothing more: it copies freely, hashes and compares as a number,
-// and a side table over it is a plain vector. A default-constructed id is "none".
+// An id is an index into one kind of table. It hashes and compares as a number, and a side table
+// over ids is a plain vector. A default-constructed id is "none".
 #pragma once
 
 #include <compare>
@@ -26,7 +26,7 @@ class Id {
   uint32_t index_ = kNone;
 };
 
-// The ids `begin` up to, not including, `end`, in order.
+// The ids from `begin` up to, but not including, `end`.
 template <typename IdT>
 class IdRange {
  public:

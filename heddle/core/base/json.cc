@@ -15,7 +15,7 @@ bool IsJsonSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t
 
 }  // namespace
 
-// A recursive-descent parser. Its functions return whether they succeeded; failure_ says why not.
+// A recursive-descent parser. Its functions return whether they succeeded; failure_ has the reason.
 class JsonParser {
  public:
   JsonParser(JsonDocument& document, int deepest)
@@ -26,7 +26,7 @@ class JsonParser {
 
   Status Run() {
     bool good = text_.size() <= UINT32_MAX || Fail(0, "the text has more than 4 GiB");
-    // About as many values as most files have: growing step by step copies them several times.
+    // An estimate of the number of values, which avoids repeated copies while the vector grows.
     nodes_.reserve(text_.size() / 12);
     SkipSpace();
     good = good && Value(0);
@@ -44,7 +44,7 @@ class JsonParser {
     failure_ = {{document_.DiagnosticAt(offset, fmt::format("not JSON: {}", message))}};
     return false;
   }
-  // The text is a std::string, which has a 0 after its end.
+  // `text_` is a std::string, so the byte after its end is 0.
   char Peek() const { return text_.data()[at_]; }
   void SkipSpace() {
     while (IsJsonSpace(Peek())) ++at_;
@@ -65,7 +65,7 @@ class JsonParser {
 
   bool Value(int depth) {
     if (depth > deepest_)
-      return Fail(at_, fmt::format("values are nested more than {} deep", deepest_));
+      return Fail(at_, fmt::format("values are nested more than {} levels deep", deepest_));
     switch (Peek()) {
       case '{': return Object(depth);
       case '[': return Array(depth);
@@ -123,7 +123,7 @@ class JsonParser {
     for (auto i = static_cast<uint32_t>(object + 1); i < nodes_[object].end;
          i = document_.EndOf(i + 1))
       keys_.emplace_back(JsonValue(&document_, i).string(), nodes_[i].offset);
-    // For the few keys of most objects this is quicker than sorting.
+    // For a few keys, comparing all pairs is faster than sorting.
     if (keys_.size() <= 8) return CheckFewKeys();
     std::ranges::sort(keys_);
     auto twice = std::ranges::adjacent_find(
@@ -171,7 +171,7 @@ class JsonParser {
     if (!whole || std::from_chars(from, to, number.integer).ec != std::errc()) {
       number.kind = Kind::kFloat;
       auto [end, error] = std::from_chars(from, to, number.number);
-      // A number too close to 0 reads as 0, like everywhere else.
+      // Numbers too close to 0 for a double read as 0, as in other JSON readers.
       if (error == std::errc::result_out_of_range) number.number = std::strtod(from, nullptr);
       if (!std::isfinite(number.number))
         return Fail(begin, "the number exceeds the range of a double");
@@ -256,7 +256,7 @@ class JsonParser {
   int deepest_;
   size_t at_ = 0;
   Failure failure_;
-  // Reused from object to object.
+  // Reused between objects.
   std::vector<std::pair<std::string_view, uint32_t>> keys_;
 };
 
@@ -339,7 +339,7 @@ std::string_view JsonValue::raw() const {
 
 std::string JsonValue::path() const {
   std::string path;
-  // From the root down, into the child whose range contains this value.
+  // Descend from the root into the child whose range contains this value.
   JsonValue at = document_->root();
   while (at.index_ != index_) {
     auto leads_here = [&](JsonValue child) {

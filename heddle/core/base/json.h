@@ -1,4 +1,4 @@
-// JSON documents whose values know their path and their place in the text.
+// JSON documents whose values know their path and their position in the text.
 //
 //   HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(text, "cluster.json", Diag::kJson));
 //   for (auto [key, value] : document.root().fields())
@@ -81,7 +81,7 @@ std::string Shown(JsonValue value);
 
 class JsonDocument {
  public:
-  // No reader of ours nests values this deep.
+  // Nesting limit, which no valid input reaches.
   static constexpr int kDeepest = 1000;
 
   // Errors are of kind `diag` and name `file`.

@@ -7,7 +7,7 @@
 namespace heddle {
 namespace {
 
-// Larger than any figure, small enough for arithmetic.
+// Larger than any figure, and small enough to compute with.
 constexpr double kLargestFigure = 1e18;
 
 }  // namespace
@@ -28,7 +28,8 @@ std::vector<int64_t> ReadCounts(JsonValue list, JsonMistakes& mistakes) {
       continue;
     }
     if (!mistakes.full())
-      mistakes.Add(item, "`{}` is {}, expected a whole number from 0 on", item.path(), Shown(item));
+      mistakes.Add(item, "`{}` is {}, expected a whole number of at least 0", item.path(),
+                   Shown(item));
     return {};
   }
   return counts;
@@ -87,7 +88,7 @@ double JsonFields::Positive(std::string_view name, std::optional<double> otherwi
 }
 
 double JsonFields::NotNegative(std::string_view name, std::optional<double> otherwise) {
-  return Number(name, otherwise, 0, "a number from 0 on", [](double x) { return x >= 0; });
+  return Number(name, otherwise, 0, "a number of at least 0", [](double x) { return x >= 0; });
 }
 
 double JsonFields::Share(std::string_view name, std::optional<double> otherwise) {
@@ -174,7 +175,8 @@ std::vector<std::vector<double>> JsonFields::Rows(std::string_view name, size_t 
     for (JsonValue item : row.items()) {
       double number = item.is_number() ? item.number() : -1;
       if (!(number >= 0) || number > kLargestFigure) {
-        mistakes_->Add(item, "`{}` is {}, expected a number from 0 on", item.path(), Shown(item));
+        mistakes_->Add(item, "`{}` is {}, expected a number of at least 0", item.path(),
+                       Shown(item));
         return rows;
       }
       numbers.push_back(number);

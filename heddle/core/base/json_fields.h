@@ -28,7 +28,7 @@ class JsonMistakes {
     AddText(at, fmt::format(format, std::forward<Args>(args)...));
   }
   bool empty() const { return list_.empty(); }
-  // A hostile file may have any number of mistakes; more are not kept.
+  // A hostile file may have any number of mistakes. Further ones are dropped.
   bool full() const { return list_.size() == kMost; }
   Failure failure() { return {std::move(list_)}; }
 
@@ -44,11 +44,11 @@ class JsonMistakes {
 // Reads a list of whole numbers that are not negative; empty after a mistake.
 std::vector<int64_t> ReadCounts(JsonValue list, JsonMistakes& mistakes);
 
-// One object. A field that is missing or wrong is a mistake and reads as its least value, or as
-// `otherwise`. A field with an `otherwise` may be missing.
+// One object. A missing or wrong field is a mistake, and reads as its smallest value or as
+// `otherwise`. A field with an `otherwise` is optional.
 class JsonFields {
  public:
-  // Whether a field that is null is wrong, or the same as a missing one.
+  // Whether a null field is an error or counts as missing.
   enum class Nulls { kWrong, kMissing };
 
   JsonFields(JsonValue object, JsonMistakes& mistakes, Nulls nulls = Nulls::kWrong);
@@ -77,10 +77,10 @@ class JsonFields {
   // All fields, sorted by name.
   std::span<const std::pair<std::string_view, JsonValue>> fields() const { return fields_; }
 
-  // Reports fields that were not asked for.
+  // Reports fields that were never read.
   void Finish();
 
-  // Adds the mistake "`path.name` message", at the field or else at the object.
+  // Adds the mistake "`path.name` message" at the field, or at the object if the field is missing.
   template <typename... Args>
   void Wrong(std::string_view name, fmt::format_string<Args...> format, Args&&... args) {
     AddWrong(name, fmt::format(format, std::forward<Args>(args)...));
@@ -88,7 +88,7 @@ class JsonFields {
   bool has_mistakes() const { return !mistakes_->empty(); }
 
  private:
-  // Without an object: a required one is missing, which is reported already.
+  // A missing object, which has already been reported if it is required.
   JsonFields(JsonMistakes& mistakes, Nulls nulls) : mistakes_(&mistakes), nulls_(nulls) {}
   std::optional<JsonValue> Require(std::string_view name, bool required);
   void AddWrong(std::string_view name, std::string_view message);
@@ -96,7 +96,7 @@ class JsonFields {
                 std::string_view expected, bool (*good)(double));
 
   std::optional<JsonValue> object_;
-  // Sorted by name, for objects with very many fields.
+  // Sorted by name, because an object may have very many fields.
   std::vector<std::pair<std::string_view, JsonValue>> fields_;
   JsonMistakes* mistakes_;
   Nulls nulls_;

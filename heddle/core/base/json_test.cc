@@ -12,7 +12,7 @@ JsonDocument Read(std::string text) {
   return *JsonDocument::Parse(std::move(text), "a.json", Diag::kJson);
 }
 
-// The first line of the error that a text gives.
+// The first line of the error for a text.
 std::string JsonError(std::string text) {
   Result<JsonDocument> document = JsonDocument::Parse(std::move(text), "a.json", Diag::kJson);
   if (document.ok()) return "";
@@ -108,18 +108,18 @@ TEST(Json, FieldsCollectMistakes) {
   EXPECT_EQ(list[0].Share("s"), 0.5);
   fields.Counts("counts");
   fields.Text("t");
-  // Its absence is one mistake, not one for each of its fields.
+  // A missing object is one mistake, not one for each of its fields.
   fields.Object("absent").Text("name");
   std::string said;
   for (const Diagnostic& d : mistakes.failure().diagnostics)
     said += fmt::format("{}:{} {}\n", d.line, d.column, d.message);
   EXPECT_EQ(said,
-            "1:13 `a.n` is -1, expected a number from 0 on\n"
+            "1:13 `a.n` is -1, expected a number of at least 0\n"
             "1:13 `a.n` is -1, expected a whole number from 1 to 9\n"
             "1:34 `a.rows[1]` is not a list of 2 numbers\n"
             "1:48 `a.typo` is not a field here; nearest is `type`\n"
             "2:23 `list[1]` is 7, expected an object\n"
-            "2:41 `counts[1]` is -2, expected a whole number from 0 on\n"
+            "2:41 `counts[1]` is -2, expected a whole number of at least 0\n"
             "2:51 `t` is null, expected a text\n"
             "1:1 `absent` is missing\n");
   JsonMistakes none(document, Diag::kCostsFile);
@@ -133,7 +133,7 @@ TEST(Utf8, FindsTheFirstBadByte) {
   for (size_t i = 0; i < text.size(); ++i) {
     std::string bad = text;
     bad[i] = '\xFF';
-    // A two-byte character is bad from its first byte on.
+    // A two-byte character is invalid from its first byte on.
     EXPECT_EQ(FirstNotUtf8(bad), i == 12 ? 11 : i);
   }
   EXPECT_EQ(Utf8Prefix("a\u00e9", 2), "a");

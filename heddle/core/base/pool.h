@@ -1,4 +1,4 @@
-// Pools: vectors that hold the parts of many things one behind the other.
+// Pools: vectors that store the items of many owners consecutively.
 #pragma once
 
 #include <algorithm>
@@ -9,14 +9,14 @@
 
 namespace heddle {
 
-// Whether `items` are a part of `pool`, and so move when it grows.
+// Whether `items` are part of `pool`, and therefore move when it grows.
 template <typename T>
 bool IsPartOf(std::span<const T> items, const std::vector<T>& pool) {
   return !std::less<>()(items.data(), pool.data()) &&
          std::less<>()(items.data(), pool.data() + pool.size());
 }
 
-// Adds `items` at the end. They may be a part of the pool.
+// Appends `items`, which may be part of the pool.
 template <typename T>
 void AppendToPool(std::vector<T>& pool, std::span<const T> items) {
   if (items.empty()) return;

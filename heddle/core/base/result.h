@@ -1,4 +1,5 @@
-// Result<T>: a value, or the diagnostics that say why there is none. Status is a Result without a value.
+// Result<T>: a value, or the diagnostics that explain its absence. Status is a Result without a
+// value.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,7 @@
 
 namespace heddle {
 
-// An error on its way into a Result<T> of any T.
+// An error that converts to a Result<T> of any T.
 struct [[nodiscard]] Failure {
   Diagnostics diagnostics;
 };
@@ -51,7 +52,7 @@ using Status = Result<Done>;
 
 }  // namespace heddle
 
-// HEDDLE_TRY(auto x, F()): x is F's value, or this function returns F's diagnostics.
+// HEDDLE_TRY(auto x, F()): sets x to F's value, or returns F's diagnostics from this function.
 #define HEDDLE_TRY(declaration, expression) \
   HEDDLE_TRY_IMPL(HEDDLE_CONCAT(heddle_result_, __LINE__), declaration, expression)
 #define HEDDLE_TRY_IMPL(result, declaration, expression) \

@@ -1,5 +1,6 @@
-// Scanner: a cursor over a text that skips white space and `//` comments between tokens. It never allocates, never
-// reads past the end, and leaves reporting to the caller: a token that is not there is simply not taken.
+// Scanner: a cursor over a text that skips white space and `//` comments between tokens. It never
+// allocates and never reads past the end. A Take function that does not match leaves the position
+// unchanged; the caller reports the error.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace heddle {
 
-// One bit for each class of character that a token may consist of.
+// One bit for each class of characters in tokens.
 struct CharClass {
   static constexpr uint8_t kSpace = 1, kDigit = 2, kWord = 4, kName = 8, kScope = 16, kNumber = 32;
 };
@@ -55,7 +56,7 @@ class Scanner {
       }
     }
   }
-  // To the end of this line, the newline not included.
+  // To the end of this line, before the newline.
   void SkipLine() {
     size_t end = text_.find('\n', at_);
     at_ = end == std::string_view::npos ? text_.size() : end;
@@ -66,19 +67,19 @@ class Scanner {
     SkipSpace();
     return at_ < text_.size() ? text_[at_] : '\0';
   }
-  // The very next character, white space included, or 0 at the end.
+  // The next character including white space, or 0 at the end.
   char PeekRaw() const { return at_ < text_.size() ? text_[at_] : '\0'; }
   bool Take(char c) {
     if (Peek() != c || at_ == text_.size()) return false;
     ++at_;
     return true;
   }
-  // Takes `word` if it stands here, with no word character behind it.
+  // Takes `word` if it is next and no word character follows it.
   bool TakeWord(std::string_view word);
-  // Takes `symbol`, which has no word characters, if it stands here.
+  // Takes `symbol`, which has no word characters, if it is next.
   bool TakeSymbol(std::string_view symbol);
 
-  // The longest run of characters of `char_class`, possibly empty.
+  // The longest, possibly empty, run of characters of `char_class`.
   std::string_view TakeRun(uint8_t char_class) {
     SkipSpace();
     return TakeRawRun(char_class);
@@ -89,7 +90,7 @@ class Scanner {
     return text_.substr(begin, at_ - begin);
   }
 
-  // A whole number with an optional sign. Nothing is taken if none stands here or it exceeds 64 bits.
+  // A whole number with an optional sign. Takes nothing if there is none or it exceeds 64 bits.
   std::optional<int64_t> TakeInt();
   // A string in double quotes, unescaped.
   std::optional<std::string> TakeQuoted();

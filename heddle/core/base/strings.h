@@ -1,4 +1,4 @@
-// StringTable: distinct strings, each once, named by a typed id.
+// StringTable: a set of distinct strings with typed ids.
 #pragma once
 
 #include <string_view>
@@ -37,7 +37,7 @@ class StringTable {
     return {chars_.data() + begin, ends_[i] - begin};
   }
 
-  // Whether `text` lies inside the table, and so moves when a string is added.
+  // Whether `text` is stored in the table, and therefore moves when a string is added.
   bool Holds(std::string_view text) const { return IsPartOf(std::span<const char>(text), chars_); }
 
   size_t size() const { return ends_.size(); }

@@ -16,7 +16,7 @@ void AppendInt(std::string& out, int64_t value) {
 }
 
 void AppendFloat(std::string& out, double value) {
-  // One spelling for every NaN: its sign and payload are not part of the text.
+  // One spelling for every NaN: the text omits sign and payload.
   if (std::isnan(value)) {
     out += "nan";
     return;
@@ -63,7 +63,7 @@ std::string WithCommas(int64_t value) {
 }
 
 namespace {
-// `limit` for all that is not below it: most names are far from most others, which shows soon.
+// Returns `limit` for any distance of at least `limit`, which stops early for most pairs of names.
 size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
   if (std::max(a.size(), b.size()) - std::min(a.size(), b.size()) >= limit) return limit;
   std::vector<size_t> row(b.size() + 1);
@@ -84,7 +84,7 @@ size_t EditDistance(std::string_view a, std::string_view b, size_t limit) {
 }  // namespace
 
 std::string_view Nearest(std::string_view name, std::span<const std::string_view> candidates) {
-  // A hostile name may be megabytes long; nobody mistypes a name into that.
+  // A hostile name may be megabytes long, which is no typing error.
   if (name.size() > 128) return {};
   std::string_view best;
   size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;

@@ -14,7 +14,7 @@ struct Scale {
   const char* name;
 };
 
-// The largest scale that leaves at least one whole unit; `scales` runs from large to small.
+// The largest scale with at least one whole unit. `scales` are in descending order.
 std::string FormatScaled(double value, std::span<const Scale> scales, const char* unit) {
   for (const Scale& scale : scales) {
     if (std::abs(value) >= scale.factor)
@@ -39,7 +39,7 @@ constexpr Suffix kByteSuffixes[] = {
 constexpr Suffix kTimeSuffixes[] = {{"ns", 1},  {"us", 1e3},   {"ms", 1e6},
                                     {"s", 1e9}, {"min", 60e9}, {"h", 3600e9}};
 
-// A number from 0 on and one of the suffixes.
+// A number of at least 0 with one of the suffixes.
 std::optional<double> ParseScaled(std::string_view text, std::span<const Suffix> suffixes) {
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

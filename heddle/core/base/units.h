@@ -1,4 +1,4 @@
-// Quantities with a unit in their type: a bare number never crosses a header as a size, a time or an amount of work.
+// Quantities with typed units. Headers use them for all sizes, times and amounts of work.
 #pragma once
 
 #include <compare>
@@ -10,7 +10,7 @@
 
 namespace heddle {
 
-// Arithmetic stops at the limits of 64 bits: a hostile graph may claim any sizes, and sums of them.
+// Arithmetic saturates at the limits of 64 bits, because a hostile graph may state any size.
 template <typename Tag>
 struct Quantity {
   int64_t value = 0;

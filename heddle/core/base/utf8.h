@@ -1,4 +1,4 @@
-// UTF-8, the encoding of text.
+// UTF-8 text.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 namespace heddle {
 
 CycleFinder::CycleFinder(const Graph& graph) : graph_(graph), tangled_(graph.node_count(), true) {
-  // Peel off nodes that wait for nobody, again and again; what is left depends on a cycle.
+  // Repeatedly remove nodes whose operands are all removed. The remaining nodes depend on a cycle.
   std::vector<std::vector<NodeId>> users(graph.node_count());
   std::vector<uint32_t> waits(graph.node_count(), 0);
   for (NodeId id : graph.nodes()) {
@@ -31,7 +31,7 @@ CycleFinder::CycleFinder(const Graph& graph) : graph_(graph), tangled_(graph.nod
 
 std::vector<NodeId> CycleFinder::Path(NodeId user, NodeId producer) const {
   if (!tangled_[user] || !tangled_[producer]) return {};
-  // Breadth first from `producer` along operands, until `user` is met.
+  // Breadth-first search from `producer` along operands to `user`.
   Table<NodeId, NodeId> parent(graph_.node_count());
   std::vector<NodeId> queue{producer};
   parent[producer] = producer;

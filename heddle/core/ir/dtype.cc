@@ -47,7 +47,7 @@ DType Promote(DType a, DType b) {
   }
   if (Category(a) != Category(b)) return a;
   if (Category(a) == DTypeCategory::kFloat) {
-    // Two different floats of at most two bytes meet in f32.
+    // Two different floats of at most two bytes promote to f32.
     if (a == DType::kF64 || b == DType::kF64) return DType::kF64;
     return DType::kF32;
   }

@@ -10,7 +10,7 @@
 namespace heddle {
 namespace {
 
-// Reads the patterns and marks of a rule, then works out the sizes of its factors from the types.
+// Reads the patterns and marks of a rule, then derives the sizes of its factors from the types.
 class RuleReader {
  public:
   explicit RuleReader(std::string_view rule) : scan_(rule) {}
@@ -100,7 +100,8 @@ class RuleReader {
     return true;
   }
 
-  // Gives every tensor of the call a pattern that has its dimensions. An absent tensor has none.
+  // Gives every tensor of the call a pattern with its number of dimensions. An absent tensor has
+  // none.
   Status Fit(std::vector<TensorFactors>& patterns, const std::vector<Type>& types,
              std::string_view what) {
     patterns.resize(types.size());
@@ -113,7 +114,8 @@ class RuleReader {
     return Done{};
   }
 
-  // A dimension gives the size of its one factor that has none yet. Each round leaves fewer of those.
+  // A dimension determines the size of its only factor of unknown size. Each round resolves more of
+  // them.
   Status Solve(const std::vector<Type>& operands, const std::vector<Type>& results) {
     for (size_t round = 0; round <= out_.factors.size(); ++round) {
       bool missing = false;

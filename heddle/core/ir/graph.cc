@@ -97,7 +97,7 @@ NodeId Graph::Append(const NodeSpec& spec) {
   node.first_result = ValueId(values_.size());
   node.result_count = static_cast<uint32_t>(spec.results.size());
   AppendToPool(operand_pool_, spec.operands);
-  // A name that lies in the graph moves when the name of another result is added.
+  // A name stored in the graph moves when the name of another result is added.
   auto borrowed = [&](const ResultSpec& result) { return names_.Holds(result.name); };
   if (spec.results.size() > 1 && std::ranges::any_of(spec.results, borrowed)) {
     std::vector<std::string> names;

@@ -131,7 +131,7 @@ int64_t Mesh::Coordinate(int64_t rank, AxisId axis) const {
 
 std::vector<std::vector<int64_t>> Groups(const Mesh& mesh, const Axes& axes) {
   std::vector<std::vector<int64_t>> groups;
-  // By the rank's place outside `axes`: which group it is in.
+  // Keyed by the rank's coordinates outside `axes`: the index of its group.
   std::map<int64_t, size_t> group_of;
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     int64_t member = 0;

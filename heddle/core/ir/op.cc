@@ -90,7 +90,7 @@ Status CheckRepresentable(const OpArgs& args, const Types& types) {
 
 Result<Types> InferTypes(const OpArgs& args) {
   HEDDLE_TRY(Types types, args.op().def->shape(args));
-  // Once here, so that no rule needs to guard its arithmetic: what it returns can be represented.
+  // Checked here once, so that rules need no overflow checks for their results.
   HEDDLE_RETURN_IF_ERROR(CheckRepresentable(args, types));
   return types;
 }

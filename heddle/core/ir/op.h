@@ -116,20 +116,20 @@ struct FactorRule {
 
 // A rank with some rows of a table (Factor::masked) shifts the numbers that are looked up. This is
 // the treatment of numbers that belong to other ranks:
-enum class OthersRows : uint8_t {
+enum class OutOfShardRows : uint8_t {
   kZeroInResult,   // result 0 is zero there
   kZeroInOperand,  // operand 0 is set to zero there
   kIgnored,        // they are replaced by the value of the attribute `ignore_index`
 };
 // How an op looks up rows of a table by number.
-struct TableLookup {
+struct RowLookup {
   static constexpr uint8_t kResult = UINT8_MAX;
   // Operand indices; the table may be result 0.
   uint8_t table = 0;
   uint8_t index = 1;
   // The dimension of the table that is numbered, and the attribute that repeats its size.
   uint8_t dim = 0;
-  OthersRows others = OthersRows::kZeroInResult;
+  OutOfShardRows out_of_shard = OutOfShardRows::kZeroInResult;
   std::string_view size_attr = {};
 };
 
@@ -155,7 +155,7 @@ struct OpDef {
   // Every element of the result has the same value, given by attributes, and `shape_attr` gives its
   // shape. A rank can compute any part of it directly.
   bool constant = false;
-  std::optional<TableLookup> lookup = {};
+  std::optional<RowLookup> lookup = {};
   // An example call, operands as types: `(bf16[8,16], bf16[16,4])`. Conformance tests run it.
   std::string_view example = {};
 };

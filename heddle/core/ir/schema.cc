@@ -49,7 +49,7 @@ constexpr std::string_view kDescriptions[] = {
     "nothing",
 };
 
-// Reads one schema. Schemas are written by us or by ATen, so the first mistake ends the reading.
+// Reads one schema. Schemas come from Heddle or ATen, so reading stops at the first error.
 class SchemaParser {
  public:
   explicit SchemaParser(std::string_view text) : scan_(text) {}
@@ -82,7 +82,7 @@ class SchemaParser {
                  expected, scan_.offset() + 1);
   }
 
-  // `(a)`, `(a -> *)`: aliasing is stated by the op's effect. `(a!)` would be a write, which no graph has.
+  // `(a)`, `(a -> *)`: the op's effect states aliasing. `(a!)` is a write, which no graph has.
   bool SkipAlias() {
     if (scan_.PeekRaw() != '(') return true;
     size_t close = scan_.text().find(')', scan_.offset());
@@ -120,7 +120,7 @@ class SchemaParser {
     }
     arg.name = scan_.TakeRun(CharClass::kWord);
     if (arg.name.empty()) return Bad("an argument's name");
-    // The one ambient argument whose type does not give it away.
+    // The only ambient argument that its type does not identify.
     if (arg.name == "pin_memory") arg.kind = ArgKind::kAmbient;
     if (scan_.Take('=')) {
       arg.has_default = true;
@@ -211,7 +211,7 @@ class SchemaParser {
       if (name == "Tensor") kind = ReturnKind::kTensor;
       if (!SkipAlias()) return Bad("a result that is not an argument written to");
       if (scan_.TakeSymbol("[]") || scan_.TakeSymbol("...")) kind = ReturnKind::kTensors;
-      // A name, which the graph has no use for.
+      // A name that the graph does not use.
       scan_.TakeRun(CharClass::kWord);
       schema.returns.push_back(kind);
     } while (several && scan_.Take(','));
@@ -246,7 +246,7 @@ Result<Schema> ParseSchema(std::string_view text) { return SchemaParser(text).Pa
 
 namespace {
 
-// Whether `value` is a T or a list of them. A list of equal items becomes the item.
+// Whether `value` is a T or a list of T. A list of equal items becomes one item.
 template <typename T>
 bool IsEach(AttrValue& value) {
   if (const auto* list = std::get_if<std::vector<T>>(&value)) {

@@ -9,7 +9,7 @@ bool IsUpdate(const Graph& graph, NodeId node) {
   return graph[node].op && graph.op(node).effect() == Effect::kUpdate;
 }
 
-// Whether an update leaves operand `i` as it is.
+// Whether an update leaves operand `i` unchanged.
 bool IsSpared(const Graph& graph, NodeId node, size_t i) {
   const std::optional<SparedList>& spared = graph.op(node).def->spared;
   if (!spared) return false;
@@ -39,12 +39,12 @@ bool IsWait(const Graph& graph, NodeId node) {
 }
 
 ValueId ViewedOperand(const Graph& graph, NodeId node) {
-  // A node that could not be read has no op.
+  // A node that the parser could not read has no op.
   bool is_view = graph[node].op && graph.op(node).effect() == Effect::kView;
   return is_view && graph[node].operand_count > 0 ? graph.operands(node)[0] : ValueId();
 }
 
-Takeovers::Takeovers(const Graph& graph) : graph_(graph) {
+BufferDonations::BufferDonations(const Graph& graph) : graph_(graph) {
   auto is_update = [&](NodeId id) { return IsUpdate(graph, id); };
   if (std::ranges::none_of(graph.nodes(), is_update)) return;
   roots_.resize(graph.value_count());
@@ -72,7 +72,7 @@ Takeovers::Takeovers(const Graph& graph) : graph_(graph) {
   }
 }
 
-bool Takeovers::Takes(NodeId node, size_t i) const {
+bool BufferDonations::Takes(NodeId node, size_t i) const {
   if (!IsUpdate(graph_, node) || i >= graph_[node].operand_count ||
       i >= graph_[node].result_count || !graph_.operands(node)[i]) {
     return false;

@@ -34,10 +34,10 @@ void ForEachRead(const Graph& graph, NodeId node, Read&& read) {
 // The operand whose storage a view's results share; none if the node is not a view.
 ValueId ViewedOperand(const Graph& graph, NodeId node);
 
-// The updates of a graph that take over storages.
-class Takeovers {
+// The buffer donations of a graph: updates whose results take over the storage of an operand.
+class BufferDonations {
  public:
-  explicit Takeovers(const Graph& graph);
+  explicit BufferDonations(const Graph& graph);
 
   // Whether the graph has any update.
   bool any() const { return roots_.size() > 0; }

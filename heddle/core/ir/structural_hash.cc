@@ -5,7 +5,7 @@
 namespace heddle {
 namespace {
 
-// What each id of a graph stands for, as one word, worked out once per id.
+// Hashes the meaning of each id of a graph once.
 class ContentHashes {
  public:
   explicit ContentHashes(const Graph& graph)
@@ -68,7 +68,7 @@ void AppendGraph(std::vector<uint64_t>& words, const Graph& graph) {
     words.push_back(content.Scope(node.scope));
     words.push_back(uint64_t{node.operand_count} << 40 | uint64_t{node.result_count} << 16 |
                     uint64_t{node.stream} << 8 | static_cast<uint64_t>(node.phase));
-    // Value ids are positions, the same however the graph was built.
+    // Value ids are positions, which do not depend on how the graph was built.
     for (ValueId operand : graph.operands(id)) words.push_back(operand.index());
     for (ValueId result : graph.results(id)) words.push_back(content.Value(result));
   }

@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Named symbols are told apart by their names alone: a name has one bound in a graph.
+// Named symbols are identified by name, because a name has one bound per graph.
 uint64_t KeyHash(const Symbol& symbol) {
   if (!symbol.is_chunk()) return Hash64(symbol.name);
   return MixHash(static_cast<uint64_t>(symbol.whole), symbol.axes.bits());
@@ -70,7 +70,7 @@ Dim SymbolTable::Named(std::string_view name, int64_t bound) {
 
 Dim SymbolTable::Chunk(int64_t whole, const Axes& all_axes, const Mesh& mesh) {
   if (whole % mesh.Size(all_axes) == 0) return whole / mesh.Size(all_axes);
-  // Outer axes that divide leave a smaller whole: `16{dp,tp}` is `8{tp}` on two times three ranks.
+  // Outer axes that divide the size reduce it: `16{dp,tp}` is `8{tp}` if dp=2 and tp=3.
   Axes axes;
   for (AxisId axis : all_axes) {
     if (axes.empty() && whole % mesh[axis].size == 0) {
@@ -108,7 +108,7 @@ std::optional<int64_t> CheckedBytes(const SymbolTable& symbols, std::span<const 
   for (Dim dim : dims) {
     int64_t bound = symbols.Bound(dim);
     empty |= bound == 0;
-    // A zero elsewhere does not excuse sizes whose product cannot be counted.
+    // A zero elsewhere does not excuse sizes whose product overflows.
     if (bound != 0 && __builtin_mul_overflow(bytes, bound, &bytes)) return std::nullopt;
   }
   return empty ? 0 : bytes;

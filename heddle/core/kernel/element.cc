@@ -27,7 +27,7 @@ constexpr Function kFunctions[] = {
 
 bool IsReal(DType dtype) { return dtype == DType::kBF16 || dtype == DType::kF32; }
 
-// Casts have no attribute but their type, all other functions have none.
+// Casts have only the type as an attribute. All other functions have none.
 bool HasPlainAttrs(const Graph& graph, NodeId node) {
   return std::ranges::all_of(graph.attrs(node).list, [&](const Attr& attr) {
     return graph[node].op == op::_to_copy && attr.name == "dtype";
@@ -94,8 +94,8 @@ std::optional<Broadcast> BroadcastOf(const Graph& graph, ValueId operand, ValueI
   if (small.size() > large.size()) return std::nullopt;
   size_t missing = large.size() - small.size();
   int64_t width = graph.types().dtype(graph.type(result)) == DType::kC64 ? 2 : 1;
-  // Neighbouring dimensions that both have, from the last: the operand is at
-  // at / divisor % size * stride there.
+  // Neighbouring dimensions that both have, from the last one. The operand's index there is at /
+  // divisor % size * stride.
   struct Run {
     int64_t divisor;
     int64_t size;

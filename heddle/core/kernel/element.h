@@ -23,18 +23,18 @@ bool IsFlatView(const Graph& graph, NodeId node);
 // The value that a chain of flat views begins with.
 ValueId SourceOf(const Graph& graph, ValueId value);
 
-// The function of kernels/elements.cu that computes a node, with its operands as `{0}` and `{1}`;
-// nothing if kernels do not compute this node.
+// The function of kernels/elements.cu that computes a node, with its operands as `{0}` and `{1}`.
+// Nullopt if kernels do not compute this node.
 std::optional<std::string> ElementText(const Graph& graph, NodeId node);
 
-// Where a smaller operand is read, given the lane `at` of the result.
+// The location of a smaller operand's element, given the lane `at` of the result.
 struct Broadcast {
   // One number for all kLanes lanes, or kLanes numbers in a row.
   bool uniform = false;
   // The lane of the operand, as an expression of `at`.
   std::string index;
 };
-// Nothing if a vector of kLanes lanes would need several loads.
+// Nullopt if a vector of kLanes lanes would need several loads.
 std::optional<Broadcast> BroadcastOf(const Graph& graph, ValueId operand, ValueId result);
 
 }  // namespace heddle

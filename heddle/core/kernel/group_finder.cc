@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostInputs = 12;
 constexpr size_t kMostNodes = 32;
-// Nodes further apart stay apart: moving a node far changes how long values live.
+// Nodes that are further apart are not grouped: moving a node far changes the lifetimes of values.
 constexpr size_t kWindow = 300;
 
 DType DTypeOf(const Graph& graph, ValueId value) { return graph.types().dtype(graph.type(value)); }
@@ -40,7 +40,7 @@ bool IsRowNorm(const Graph& graph, NodeId node) {
   if (operands.size() != (forward ? 2 : 4) || std::ranges::count(operands, ValueId()) > 0)
     return false;
   int64_t width = RowWidth(graph, node);
-  // All values of a row are in registers.
+  // A row's values must fit into registers.
   if (IsSymbol(width) || width % 4 != 0 || width <= 0 || width > (forward ? 8192 : 4096))
     return false;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -75,13 +75,16 @@ std::vector<KernelGroup> GroupFinder::Find() {
     units_.back().lanes = lanes;
     units_.back().computed = lanes > 0 ? 1 : 0;
   }
+  FindTurns();
   GroupCasts(groups);
   for (NodeId node : graph_.nodes()) {
     if (IsComputed(node)) Join(node);
   }
   for (NodeId node : graph_.nodes()) {
     const Unit& unit = units_[node.index()];
-    if (unit_of_[node.index()] != node.index() || (unit.computed < 2 && !unit.norm)) continue;
+    if (unit_of_[node.index()] != node.index() || (unit.computed < 2 && !unit.norm) ||
+        (unit.turns && !unit.norm))
+      continue;
     KernelGroup group{unit.norm ? KernelGroup::Form::kRows : KernelGroup::Form::kElements,
                       unit.nodes,
                       {},
@@ -93,8 +96,39 @@ std::vector<KernelGroup> GroupFinder::Find() {
   return groups;
 }
 
-// Weights that backward reads as well exist until then wherever they are cast. Gradients are cast
-// when the last one is known: until then they take less memory.
+// The slices and negations of a turn belong to its unit, unless other nodes read them.
+void GroupFinder::FindTurns() {
+  for (NodeId node : graph_.nodes()) {
+    std::optional<HalfTurn> turn = HalfTurnOf(graph_, node);
+    if (!turn || segment_[node.index()] == 0) continue;
+    bool own = std::ranges::all_of(turn->parts, [&](NodeId part) {
+      ValueId result = graph_[part].first_result;
+      return segment_[part.index()] == segment_[node.index()] && uses_.of(result).size() == 1 &&
+             !uses_.is_output(result);
+    });
+    if (!own) continue;
+    Unit& unit = units_[node.index()];
+    for (NodeId part : turn->parts) {
+      lanes_[part.index()] = 0;
+      unit_of_[part.index()] = node.index();
+      unit.nodes.push_back(part);
+    }
+    lanes_[node.index()] = unit.lanes = LanesOf(graph_, graph_[node].first_result);
+    unit.computed = 1;
+    unit.turns = true;
+    turns_.emplace(node, *std::move(turn));
+  }
+}
+
+std::vector<ValueId> GroupFinder::OperandsOf(NodeId node) const {
+  auto turn = turns_.find(node);
+  if (turn != turns_.end()) return {turn->second.source};
+  std::span<const ValueId> operands = graph_.operands(node);
+  return {operands.begin(), operands.end()};
+}
+
+// A weight that backward also reads exists until then, wherever its cast is. Gradients are cast
+// when the last one is known, because they take less memory before the cast.
 void GroupFinder::GroupCasts(std::vector<KernelGroup>& groups) {
   auto used_in_backward = [&](ValueId value) {
     std::vector<ValueId> open = {value};
@@ -135,28 +169,32 @@ void GroupFinder::GroupCasts(std::vector<KernelGroup>& groups) {
   }
 }
 
-// With the units that make its operands, and with other readers of its operands.
+// Joins the node with the units of its operands' producers, and with other readers of its operands.
 void GroupFinder::Join(NodeId node) {
   auto near = [&](NodeId other) {
     return other < node && node.index() - other.index() <= kWindow && IsComputed(other) &&
            segment_[other.index()] == segment_[node.index()];
   };
   std::vector<NodeId> others;
-  for (ValueId operand : graph_.operands(node)) {
+  for (ValueId operand : OperandsOf(node)) {
     if (!operand || LanesOf(graph_, operand) != lanes_[node.index()]) continue;
     ValueId source = SourceOf(graph_, operand);
     NodeId producer = graph_[source].producer;
     if (producer && near(producer)) others.push_back(producer);
-    // Readers of the source, also through views.
+    // All readers of the source, also through views.
     std::vector<ValueId> open = {source};
     while (!open.empty()) {
       ValueId value = open.back();
       open.pop_back();
       for (const Use& use : uses_.of(value)) {
+        NodeId unit(unit_of_[use.node.index()]);
         if (IsFlatView(graph_, use.node)) {
           open.push_back(graph_[use.node].first_result);
         } else if (near(use.node)) {
           others.push_back(use.node);
+        } else if (turns_.contains(unit) && near(unit)) {
+          // A part of a turn.
+          others.push_back(unit);
         }
       }
     }
@@ -171,6 +209,8 @@ bool GroupFinder::Merge(uint32_t a, uint32_t b) {
   merged.nodes.insert(merged.nodes.end(), units_[b].nodes.begin(), units_[b].nodes.end());
   merged.computed += units_[b].computed;
   if (!merged.norm) merged.norm = units_[b].norm;
+  merged.turns = merged.turns || units_[b].turns;
+  if (merged.turns && merged.norm && RowWidth(graph_, merged.norm) != kTurnWidth) return false;
   AddViews(merged, a, b);
   if (merged.nodes.size() > kMostNodes || InputCount(merged) > kMostInputs || MakesCycle(merged))
     return false;
@@ -212,7 +252,7 @@ bool GroupFinder::MakesCycle(const Unit& unit) const {
           if (!own) return true;
           continue;
         }
-        // Later segments do not lead back.
+        // Paths from later segments do not return.
         if (segment_[use.node.index()] != segment) continue;
         for (NodeId member : units_[unit_of_[use.node.index()]].nodes) {
           if (seen[member.index()]) continue;
@@ -250,14 +290,14 @@ void GroupFinder::Repeat(KernelGroup& group) const {
       NodeId producer = graph_[source].producer;
       if (producer && inside.contains(producer)) continue;
       inputs.insert(operand);
-      // Its own views are computed from the result, which would not exist.
+      // Its own views need the result, which would not exist.
       if (producer && source == operand && ElementText(graph_, producer) &&
           LanesOf(graph_, source) == lanes_[group.nodes.front().index()])
         candidates.insert(producer);
     }
   }
   for (NodeId node : candidates) {
-    // Another view of an operand may exist in registers of its group only.
+    // Another view of the same operand may exist only in registers of its group.
     bool known = std::ranges::all_of(graph_.operands(node), [&](ValueId operand) {
       NodeId producer = graph_[SourceOf(graph_, operand)].producer;
       return inputs.contains(operand) && !candidates.contains(producer) &&

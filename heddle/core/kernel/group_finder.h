@@ -1,29 +1,35 @@
-// GroupFinder: joins nodes into groups, one after the other, in the order of the graph.
+// GroupFinder: joins nodes into groups, in graph order.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "heddle/core/kernel/groups.h"
+#include "heddle/core/kernel/half_turn.h"
 
 namespace heddle {
 
 class GroupFinder {
  public:
-  // Groups stay inside a segment: `segment` has a number for each node, 0 for nodes of no group.
+  // `segment` has a number for each node, and groups stay within one segment. Nodes with 0 are in
+  // no group.
   GroupFinder(const Graph& graph, std::vector<uint32_t> segment)
       : graph_(graph), uses_(graph), segment_(std::move(segment)) {}
 
   std::vector<KernelGroup> Find();
 
  private:
-  // Nodes that are one kernel, or one node alone. Ids are those of the first node that was there.
+  // Nodes that form one kernel, or a single node. Its id is that of the node it started with.
   struct Unit {
     std::vector<NodeId> nodes;
     int64_t lanes = 0;
     NodeId norm = {};
     size_t computed = 0;
+    // Whether there is a half turn, which needs a norm of its rows.
+    bool turns = false;
   };
 
+  void FindTurns();
   void GroupCasts(std::vector<KernelGroup>& groups);
   void Join(NodeId node);
   bool Merge(uint32_t a, uint32_t b);
@@ -31,9 +37,11 @@ class GroupFinder {
   void AddViews(Unit& unit, uint32_t a, uint32_t b) const;
   // Whether a path leaves the nodes of units `a` and `b` and comes back.
   bool MakesCycle(const Unit& unit) const;
-  // Values that the unit reads from outside.
+  // The number of values that the unit reads from outside.
   size_t InputCount(const Unit& unit) const;
   void Repeat(KernelGroup& group) const;
+  // The values that a kernel reads for the node.
+  std::vector<ValueId> OperandsOf(NodeId node) const;
   bool IsComputed(NodeId node) const { return lanes_[node.index()] > 0; }
 
   const Graph& graph_;
@@ -41,13 +49,14 @@ class GroupFinder {
   std::vector<uint32_t> segment_;
   // Lanes of a node that kernels compute; 0 for others.
   std::vector<int64_t> lanes_;
+  std::map<NodeId, HalfTurn> turns_;
   std::vector<uint32_t> unit_of_;
   std::vector<Unit> units_;
 };
 
-// Whether a kernel computes this norm or gradient of one, a row at a time.
+// Whether one kernel computes this norm or its gradient row by row.
 bool IsRowNorm(const Graph& graph, NodeId node);
-// Elements of a row.
+// The number of elements of a row.
 int64_t RowWidth(const Graph& graph, NodeId norm);
 
 }  // namespace heddle

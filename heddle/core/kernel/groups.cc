@@ -5,14 +5,16 @@
 #include <queue>
 #include <set>
 
+#include "heddle/core/analysis/liveness.h"
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/kernel/element.h"
 #include "heddle/core/kernel/group_finder.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 namespace {
 
-// Numbers from 1 for runs of nodes that may change places; 0 for nodes that stay.
+// Numbers runs of nodes that may be reordered, from 1. Nodes that stay have 0.
 std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixed) {
   std::vector<uint32_t> segments;
   uint32_t segment = 1;
@@ -25,8 +27,8 @@ std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixe
   return segments;
 }
 
-// An order of the nodes from `first` to `end` that keeps each unit together. Of the units whose
-// operands exist, the unit with the earliest node comes next.
+// Orders the nodes from `first` to `end` such that each unit is contiguous. Among units whose
+// operands exist, the unit with the earliest node is next.
 void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32_t>& unit_of,
                   const std::map<uint32_t, std::vector<NodeId>>& members, uint32_t first,
                   uint32_t end, std::vector<NodeId>& order) {
@@ -63,7 +65,80 @@ void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32
   HEDDLE_CHECK(order.size() - before == end - first, "groups of nodes depend on each other");
 }
 
-// Whether a node that is not in `inside` reads the value, or a view of it among `inside`.
+// Orders neighbouring matrix products to lower the peak of memory. In backward, the gradient of the
+// input comes first: the cast weight is free after it, and the gradient of the weight takes its
+// place.
+class MatmulOrder {
+ public:
+  MatmulOrder(const Graph& graph, const std::vector<uint32_t>& segments, std::vector<NodeId>& order)
+      : graph_(graph), segments_(segments), order_(order), liveness_(graph) {
+    last_.resize(liveness_.storages().size());
+    for (uint32_t p = 0; p < order.size(); ++p) {
+      for (ValueId operand : graph.operands(order[p])) {
+        if (operand && liveness_.of(operand)) last_[liveness_.of(operand).index()] = p;
+      }
+    }
+  }
+
+  void Improve() {
+    for (uint32_t a = 0; a + 1 < order_.size(); ++a) {
+      const uint32_t first_at = a;
+      if (!IsMatmul(order_[a])) continue;
+      // Views between the two go with the second.
+      uint32_t b = a + 1;
+      while (b < order_.size() && graph_.op(order_[b]).effect() == Effect::kView) ++b;
+      if (b == order_.size() || !IsMatmul(order_[b]) || !IsIndependent(a, b)) continue;
+      int64_t first = Allocated(a);
+      int64_t second = Allocated(b);
+      int64_t now = std::max(first, first - Freed(a, b) + second);
+      int64_t swapped = std::max(second, second - Freed(b, a) + first);
+      // The next pair begins with the second, or after both.
+      a = b - 1;
+      if (swapped >= now) continue;
+      std::rotate(order_.begin() + first_at, order_.begin() + first_at + 1, order_.begin() + b + 1);
+      a = b;
+    }
+  }
+
+ private:
+  bool IsMatmul(NodeId node) const { return graph_[node].op == op::mm; }
+  uint32_t SegmentAt(uint32_t place) const { return segments_[order_[place].index()]; }
+  // No node after `a` up to `b` depends on `a`, and all may change places.
+  bool IsIndependent(uint32_t a, uint32_t b) const {
+    for (uint32_t p = a + 1; p <= b; ++p) {
+      if (SegmentAt(p) == 0 || SegmentAt(p) != SegmentAt(a)) return false;
+      for (ValueId operand : graph_.operands(order_[p])) {
+        if (operand && graph_[operand].producer == order_[a]) return false;
+      }
+    }
+    return true;
+  }
+  int64_t Allocated(uint32_t place) const {
+    return graph_.types().bytes(graph_.type(graph_[order_[place]].first_result)).value;
+  }
+  // Storages that only the node at `place` still needs, and that the one at `other` does not read.
+  int64_t Freed(uint32_t place, uint32_t other) const {
+    int64_t bytes = 0;
+    for (ValueId operand : graph_.operands(order_[place])) {
+      StorageId id = liveness_.of(operand);
+      const Storage& storage = liveness_.storages()[id];
+      bool dies = storage.birth && storage.death && last_[id.index()] == place;
+      bool shared = std::ranges::any_of(graph_.operands(order_[other]),
+                                        [&](ValueId value) { return liveness_.of(value) == id; });
+      if (dies && !shared) bytes += storage.bytes.value;
+    }
+    return bytes;
+  }
+
+  const Graph& graph_;
+  const std::vector<uint32_t>& segments_;
+  std::vector<NodeId>& order_;
+  Liveness liveness_;
+  // By storage: the place of the last node that reads it.
+  std::vector<uint32_t> last_;
+};
+
+// Whether a node outside `inside` reads the value, or a view of it in `inside`.
 bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
                    const std::set<NodeId>& inside,
                    const std::map<NodeId, std::set<NodeId>>& repeats) {
@@ -76,7 +151,7 @@ bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
         return true;
       continue;
     }
-    // The reader computes it again.
+    // The reader's group recomputes it.
     auto reader = repeats.find(use.node);
     if (reader == repeats.end() || !reader->second.contains(producer)) return true;
   }
@@ -108,6 +183,7 @@ ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fix
     }
     first = end;
   }
+  MatmulOrder(graph, segments, order).Improve();
   std::vector<NodeId> place(order.size());
   for (uint32_t n = 0; n < order.size(); ++n) place[order[n].index()] = NodeId(n);
   for (KernelGroup& group : groups) {

@@ -1,7 +1,8 @@
-// Groups of nodes that one generated kernel computes, and an order that keeps each together.
+// Groups of nodes that one generated kernel computes, and a node order that keeps each group
+// together.
 //
-// Grouping changes no value: a kernel rounds after every node as ATen does. Values that only their
-// group reads have no storage.
+// Grouping changes no value, because a kernel rounds after every node as ATen does. Values that
+// only their own group reads have no storage.
 #pragma once
 
 #include <vector>
@@ -24,7 +25,7 @@ struct KernelGroup {
   // In the order of the graph, with flat views between them.
   std::vector<NodeId> nodes;
   // Elementwise nodes of other groups whose results this group needs, and whose operands it reads
-  // anyway: the kernel computes them again, so that their results need not be kept.
+  // anyway. The kernel recomputes them, so that their results need not be kept.
   std::vector<NodeId> repeated = {};
   // kRows: the norm.
   NodeId norm = {};
@@ -32,15 +33,15 @@ struct KernelGroup {
 
 struct ArrangedGraph {
   Graph graph;
-  // By first node. The nodes of a group are neighbours in the graph.
+  // Sorted by first node. The nodes of a group are neighbours in the graph.
   std::vector<KernelGroup> groups;
 };
-// Finds groups and puts their nodes next to each other. `fixed` nodes stay in their places.
-// So do nodes that move data between ranks, draw random numbers or update storage.
+// Finds groups and makes their nodes neighbours. `fixed` nodes keep their positions, and so do
+// nodes that move data between ranks, draw random numbers or update storage.
 ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fixed);
 
-// The results that a kernel stores: a node outside the group reads them, and does not belong to a
-// group that computes them again.
+// The results that a kernel stores: those that a node outside the group reads, unless that node's
+// group recomputes them.
 std::vector<ValueId> EscapingValues(const Graph& graph, const Uses& uses,
                                     const std::vector<KernelGroup>& groups, size_t group);
 

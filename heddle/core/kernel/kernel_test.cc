@@ -1,4 +1,4 @@
-// Groups of nodes for kernels: their nodes, their places, and the values they store.
+// Groups of nodes for kernels: their nodes, their positions, and the values they store.
 #include <gtest/gtest.h>
 
 #include "heddle/core/ir/check/parse_module.h"
@@ -20,7 +20,7 @@ struct Arranged {
       : module(Parsed(text)),
         arranged(
             ArrangeForKernels(module.graphs[0], std::vector<bool>(module.graphs[0].node_count()))) {
-    // A group with other nodes between its own would run a node twice, or not at all.
+    // If other nodes were between a group's nodes, a node would run twice or never.
     for (const KernelGroup& group : groups())
       EXPECT_EQ(group.nodes.back().index() - group.nodes.front().index() + 1, group.nodes.size());
     Position();
@@ -56,7 +56,7 @@ struct Arranged {
   }
 };
 
-// As a step captures it: matmuls are between the nodes of a group.
+// Order as captured from a training step: matmuls are between the nodes of a group.
 constexpr const char* kSwiGlu = R"(heddle 1 local
 graph @g(%x: bf16[64,32], %w1: bf16[32,16], %w3: bf16[32,16], %w2: bf16[16,32])
     -> (%y, %da2, %db2) {
@@ -82,7 +82,7 @@ TEST(KernelGroups, TakeNodesAroundMatmuls) {
   ASSERT_EQ(a.groups().size(), 2u);
   EXPECT_EQ(a.Names(a.groups()[0].nodes), "s h");
   EXPECT_EQ(a.Names(a.groups()[1].nodes), "db ds da");
-  // Backward reads %a anyway: it computes %s again, so forward does not keep it.
+  // Backward reads %a anyway, so it recomputes %s and forward does not keep it.
   EXPECT_EQ(a.Names(a.groups()[1].repeated), "s");
   EXPECT_EQ(a.Stored(0), "h");
   EXPECT_EQ(a.Stored(1), "db da");
@@ -94,7 +94,7 @@ TEST(KernelGroups, KeepValuesThatOthersRead) {
   EXPECT_EQ(Arranged(text).Stored(0), "s h");
 }
 
-// %v exists in registers of the first group only.
+// %v exists only in registers of the first group.
 TEST(KernelGroups, ComputeAgainFromValuesThatTheyRead) {
   Arranged a(R"(heddle 1 local
 graph @g(%x: bf16[64,16], %z: bf16[1024], %w: bf16[16,16]) -> (%db, %c) {
@@ -221,6 +221,32 @@ graph @g(%x: f32[2,3,16], %row: f32[16], %one: f32[], %column: f32[3,1], %narrow
   EXPECT_EQ(index("column"), "one at / 16 % 3 * 1");
   EXPECT_EQ(index("narrow"), "vector at / 48 % 2 * 16 + at % 16");
   EXPECT_EQ(index("odd"), "one at / 16 % 6 * 1");
+}
+
+// The gradient of the input first: after it the weight is not needed. In forward, and where the
+// weight is needed later, nothing moves.
+TEST(MatmulOrder, FreesWeightsEarly) {
+  std::string text = R"(heddle 1 local
+graph @g(%x: bf16[16,64], %master: f32[64,512], %dy: bf16[16,512]) -> (%y, %dw, %dx) {
+  %w = aten._to_copy(%master, dtype=bf16)
+  %y = aten.mm(%x, %w)
+ bwd:
+  %xt = aten.t(%x)
+  %dw = aten.mm(%xt, %dy)
+  %wt = aten.t(%w)
+  %dx = aten.mm(%dy, %wt)
+}
+)";
+  auto order = [](const std::string& graph) {
+    Arranged arranged(graph);
+    std::string names;
+    for (NodeId node : arranged.graph().nodes())
+      names += " " + std::string(arranged.graph().name(arranged.graph()[node].first_result));
+    return names;
+  };
+  EXPECT_EQ(order(text), " w y xt wt dx dw");
+  text.replace(text.find("%dx) {"), 6, "%dx, %w) {");
+  EXPECT_EQ(order(text), " w y xt dw wt dx");
 }
 
 }  // namespace

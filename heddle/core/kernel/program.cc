@@ -8,6 +8,7 @@
 
 #include "heddle/core/kernel/element.h"
 #include "heddle/core/kernel/group_finder.h"
+#include "heddle/core/kernel/half_turn.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
@@ -25,7 +26,14 @@ class ProgramWriter {
   KernelProgram Write() {
     std::vector<NodeId> nodes = group_.repeated;
     nodes.insert(nodes.end(), group_.nodes.begin(), group_.nodes.end());
-    std::erase_if(nodes, [&](NodeId node) { return IsFlatView(graph_, node); });
+    for (NodeId node : nodes) {
+      if (std::optional<HalfTurn> turn = HalfTurnOf(graph_, node)) turns_[node] = *std::move(turn);
+    }
+    std::erase_if(nodes, [&](NodeId node) {
+      return IsFlatView(graph_, node) || std::ranges::any_of(turns_, [&](const auto& turn) {
+               return std::ranges::find(turn.second.parts, node) != turn.second.parts.end();
+             });
+    });
     computed_.insert(nodes.begin(), nodes.end());
     return rows_ ? WriteRows(nodes) : WriteElements(nodes);
   }
@@ -50,7 +58,7 @@ class ProgramWriter {
     return registers_[source] = registers;
   }
 
-  // The argument that holds a value from outside.
+  // The argument for a value from outside the group.
   std::string Argument(ValueId value) {
     program_.inputs.push_back(value);
     std::string name = fmt::format("a{}", program_.inputs.size() - 1);
@@ -60,7 +68,7 @@ class ProgramWriter {
   }
 
   // The registers of an operand, which are loaded here if it comes from outside. `result` is the
-  // value whose elements are counted.
+  // value whose lanes the loop counts.
   const Registers& Operand(ValueId operand, ValueId result, std::string& loads) {
     ValueId source = SourceOf(graph_, operand);
     NodeId producer = graph_[source].producer;
@@ -97,8 +105,32 @@ class ProgramWriter {
     return name;
   }
 
+  // The values that the kernel reads for a node.
+  std::vector<ValueId> OperandsOf(NodeId node) const {
+    auto turn = turns_.find(node);
+    if (turn != turns_.end()) return {turn->second.source};
+    std::span<const ValueId> operands = graph_.operands(node);
+    return {operands.begin(), operands.end()};
+  }
+
+  // A row is in one warp, 4 elements in each lane.
+  void WriteTurn(NodeId node, std::string& loads, std::string& text) {
+    ValueId result = graph_[node].first_result;
+    const HalfTurn& turn = turns_.at(node);
+    std::string from = Lane(Operand(turn.source, result, loads));
+    const Registers registers = Declare(result, false);
+    text += fmt::format(
+        "    UNROLL\n    for (int j = 0; j < 4; ++j) {{\n"
+        "      const bool lower = lane < 16;\n"
+        "      const float other = __shfl_xor_sync(0xffffffffu, {}, 16);\n"
+        "      {} = {};\n    }}\n",
+        from, Lane(registers), turn.text);
+    Finish(result, registers, text);
+  }
+
   // An elementwise node: loads of operands from outside, and its function.
   void WriteElement(NodeId node, std::string& loads, std::string& text) {
+    if (turns_.contains(node)) return WriteTurn(node, loads, text);
     ValueId result = graph_[node].first_result;
     std::vector<std::string> lanes;
     for (ValueId operand : graph_.operands(node)) {
@@ -109,7 +141,7 @@ class ProgramWriter {
     const Registers registers = Declare(result, false);
     std::string function = *ElementText(graph_, node);
     if (DTypeOf(result) == DType::kC64) {
-      // Whole vectors, because a pair of lanes is one number.
+      // Load whole vectors, because a pair of lanes is one complex number.
       auto vector = [](const std::string& lane) { return lane.substr(0, lane.size() - 3); };
       text += fmt::format("    ComplexMul({}{}, {}, {});\n", registers.name, Step(),
                           vector(lanes[0]), vector(lanes[1]));
@@ -155,7 +187,7 @@ class ProgramWriter {
     std::set<NodeId> needed = {group_.norm};
     for (size_t i = nodes.size(); i-- > 0;) {
       if (!needed.contains(nodes[i])) continue;
-      for (ValueId operand : graph_.operands(nodes[i])) {
+      for (ValueId operand : OperandsOf(nodes[i])) {
         NodeId producer = graph_[SourceOf(graph_, operand)].producer;
         if (producer && computed_.contains(producer)) needed.insert(producer);
       }
@@ -204,7 +236,7 @@ class ProgramWriter {
     return std::move(program_);
   }
 
-  // `sum` adds up the row, `second` has the norm's result for each vector.
+  // `sum` adds up the row; `second` has the norm's result for each vector.
   void WriteNorm(int64_t width, std::string& loads, std::string& sum, std::string& second) {
     std::span<const ValueId> operands = graph_.operands(group_.norm);
     ValueId result = graph_[group_.norm].first_result;
@@ -254,6 +286,7 @@ class ProgramWriter {
   const std::vector<ValueId>& stored_;
   bool rows_;
   std::set<NodeId> computed_;
+  std::map<NodeId, HalfTurn> turns_;
   KernelProgram program_;
   std::map<ValueId, Registers> registers_;
   std::string declarations_;

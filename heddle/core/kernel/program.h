@@ -1,6 +1,6 @@
-// The text of a kernel for a group of nodes.
+// Source text of the kernel for a group of nodes.
 //
-// The text needs kernels/prelude.cu and kernels/elements.cu before it. Equal groups of different
+// The text requires kernels/prelude.cu and kernels/elements.cu before it. Equal groups of different
 // layers have equal texts.
 #pragma once
 
@@ -14,17 +14,17 @@
 namespace heddle {
 
 struct KernelProgram {
-  // The function's name: `elements` or `rows`.
+  // The name of the function: `elements` or `rows`.
   std::string name;
   std::string text;
   unsigned grid = 1;
   unsigned block = 1;
-  // Arguments, in this order: tensors that are contiguous and begin at a multiple of 16 bytes.
+  // Arguments, inputs before outputs. Tensors are contiguous and aligned to 16 bytes.
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
 };
 
-// The gradient of a norm's weight, which a kernel of its own adds up: a sum over rows.
+// The gradient of a norm's weight, which a separate kernel sums over rows.
 struct NormWeightGradient {
   ValueId gradient;
   ValueId input;
@@ -33,7 +33,7 @@ struct NormWeightGradient {
   int64_t rows = 0;
   int64_t width = 0;
 };
-// None if the group has no gradient of a norm, or nothing reads this result.
+// Nullopt if the group has no gradient of a norm, or if its weight gradient is unused.
 std::optional<NormWeightGradient> WeightGradientOf(const Graph& graph, const Uses& uses,
                                                    const KernelGroup& group);
 
@@ -41,8 +41,7 @@ std::optional<NormWeightGradient> WeightGradientOf(const Graph& graph, const Use
 KernelProgram WriteProgram(const Graph& graph, const KernelGroup& group,
                            const std::vector<ValueId>& stored);
 
-// The program of a group among others, and the gradient of a weight that it leaves to another
-// kernel.
+// The program of a group, and the gradient of a weight that it leaves to another kernel.
 struct GroupProgram {
   KernelProgram program;
   std::optional<NormWeightGradient> weight;

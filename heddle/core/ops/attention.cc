@@ -1,16 +1,16 @@
-// Fused attention kernels. Queries are [batch, heads, positions, size]; keys and values may have fewer heads, each
-// shared by a group of query heads.
-#include "heddle/core/ops/define.h"
+// Fused attention kernels. Queries are [batch, heads, positions, size]. Keys and values may have
+// fewer heads; a group of query heads shares each of them.
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
-// Where query, key and value stand among the operands.
+// Indices of query, key and value among the operands.
 struct Layout {
   size_t query = 0;
-  // Of a backward op: the gradient comes first.
+  // In a backward op, the gradient is operand 0.
   bool backward = false;
-  // Where output and its logsumexp stand, in a backward op.
+  // Indices of the output and its logsumexp in a backward op.
   size_t out = 0;
 };
 
@@ -33,7 +33,7 @@ Status CheckQueryKeyValue(const OpArgs& args, size_t q) {
   HEDDLE_RETURN_IF_ERROR(CheckSame(args, "sizes of query and key differ", query[3], key[3]));
   bool grouped = !IsSymbol(query[1]) && !IsSymbol(key[1]) && key[1] != 0 && query[1] % key[1] == 0;
   if (query[1] != key[1] && !grouped) {
-    return Error(Diag::kShapeMismatch, "{} query heads do not divide among {} key heads",
+    return Error(Diag::kShapeMismatch, "{} query heads cannot be divided evenly among {} key heads",
                  DimText(args, query[1]), DimText(args, key[1]));
   }
   return Done{};
@@ -54,11 +54,12 @@ Result<Types> CpuFlashShape(const OpArgs& args) {
                LogSumExp(args, args.dtype(0) == DType::kF64 ? DType::kF64 : DType::kF32)};
 }
 
-// The sequence bounds stay undefined for batches of equal lengths; the last three hold the state of dropout.
+// Sequence bounds are undefined for batches of equal lengths. The last three results are the state
+// of dropout.
 Result<Types> FlashShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
   if (args.Bool("return_debug_mask"))
-    return Error(Diag::kShapeMismatch, "`return_debug_mask` is for debugging, and is not modelled");
+    return Error(Diag::kShapeMismatch, "`return_debug_mask` is not supported");
   return Types{Attended(args),
                LogSumExp(args),
                Type(),
@@ -71,10 +72,10 @@ Result<Types> FlashShape(const OpArgs& args) {
 Result<Types> EfficientShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, 0));
   Type lse = LogSumExp(args);
-  // The kernel pads rows to its tile.
+  // The kernel pads rows to its tile size.
   if (IsSymbol(lse.dims[2]))
     return Error(Diag::kSymbolicSize,
-                 "the number of positions is {}; this kernel pads it, and needs to know it",
+                 "the number of positions is {}; this kernel pads it, so it must be a constant",
                  DimText(args, lse.dims[2]));
   lse.dims[2] = args.Bool("compute_log_sumexp") ? (lse.dims[2] + 31) / 32 * 32 : 0;
   Type state = Type::Tensor(DType::kI64, {});
@@ -107,7 +108,8 @@ Result<Types> EfficientBackwardShape(const OpArgs& args) {
   return results;
 }
 
-// Batches and groups of heads are independent. Positions of queries are too, unless the mask counts them.
+// Batches and groups of heads are independent. So are query positions, unless the mask depends on
+// them.
 Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   Layout layout = LayoutOf(args);
   const Dims& query = args.dims(layout.query);
@@ -119,15 +121,15 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   DimFactors heads{g};
   if (grouped) heads.push_back(factors.Add("r", query[1] / key[1], FactorKind::kWhole));
   bool causal = args.Bool("is_causal");
-  // In backward, every query position adds to the gradients of all keys.
+  // In backward, every query position contributes to the gradients of all keys.
   FactorKind queries = causal            ? FactorKind::kWhole
                        : layout.backward ? FactorKind::kReduce
                                          : FactorKind::kKeep;
   FactorId s = factors.Add("s", query[2], queries);
-  // The kernels for CPUs divide by the number of heads and by the length of a block of queries.
+  // CPU kernels divide by the number of heads and by the length of a block of queries.
   factors.factors[g].nonempty = true;
   factors.factors[s].nonempty = true;
-  // cuDNN gives no tensors at all for an empty batch.
+  // cuDNN returns no tensors for an empty batch.
   factors.factors[b].nonempty = args.op().name().find("cudnn") != std::string_view::npos;
   FactorId t = factors.Add("t", key[2], FactorKind::kWhole);
   FactorId d = factors.Add("d", query[3], FactorKind::kWhole);
@@ -142,9 +144,9 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
     if (type.rank() == 4) dims.push_back({});
     return dims;
   };
-  // State of dropout and bounds of sequences: the same everywhere.
+  // State of dropout and sequence bounds: equal on every rank.
   auto rest = [&](const Type& type) { return TensorFactors(type.rank()); };
-  // A mask or bias lines up with [batch, heads, queries, keys].
+  // A mask or bias has the dimensions [batch, heads, queries, keys], or the last of them.
   auto mask = [&](const Type& type) {
     TensorFactors dims(type.rank());
     const DimFactors all[4] = {{b}, heads, {s}, {t}};
@@ -183,7 +185,7 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// Two products forward, five backward. The zeros of a causal mask are counted, as is the custom.
+// Two matrix products in forward, five in backward. As is customary, masked positions count.
 Work AttentionWork(const OpArgs& args, const Types& results) {
   Layout layout = LayoutOf(args);
   const Dims& query = args.dims(layout.query);

@@ -28,7 +28,7 @@ inline bool Reduces(OpId op) {
   std::optional<CollectiveKind> kind = CollectiveKindOf(op);
   return kind && Reduces(*kind);
 }
-// Each rank hands in a part for every rank of its group.
+// Each rank sends a part to every rank of its group.
 constexpr bool CutsInput(CollectiveKind kind) {
   return kind == CollectiveKind::kReduceScatter || kind == CollectiveKind::kAllToAll;
 }

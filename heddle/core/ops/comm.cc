@@ -1,32 +1,35 @@
 // Heddle's own ops: collectives, redistributions, and moves between device and host memory.
 //
-// A collective takes any number of tensors and launches once. It gives one async value, whose wait gives as many tensors
-// back. `over` lists mesh axes in rank order, the slowest first. `dim` is the dimension that is gathered or scattered, for
-// all tensors or for each; `unit` is the FSDP unit, likewise. `sizes` of an all-to-all are the rows that come from each rank, where
-// they are not equal.
+// A collective takes any number of tensors and launches once. It returns one async value, and its
+// wait returns the tensors. `over` lists mesh axes in rank order, the slowest first. `dim` is the
+// gathered or scattered dimension, for all tensors or for each. `unit` is the FSDP unit, likewise.
+// `sizes` of an all-to-all are the rows received from each rank, if they differ.
 //
-// `shard.slice` is this rank's part of a tensor that all ranks have. It is a copy, because a view of a part cannot always
-// be viewed in another shape. `shard.bound` is where this rank's part of a dimension of `size` begins, or ends.
+// `shard.slice` returns this rank's part of a tensor that all ranks have. It is a copy, because a
+// view of a part cannot always be viewed in another shape. `shard.bound` is the begin or end of
+// this rank's part of a dimension of `size`.
 #include <algorithm>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
 Status CheckOver(const OpArgs& args) {
   Axes over = args.AxesOf("over");
-  if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
+  if (over.empty())
+    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
   for (AxisId axis : over) {
     if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis number {}, the number of axes is {}", axis,
+      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
                    args.mesh().axes().size());
   }
   return Done{};
 }
 
-// The size of a dimension after gathering it over `over`. A plain size is multiplied. A chunk loses its innermost axes; where
-// `over` has more axes than the chunk shows, the outer ones divided the size, so they multiply it again.
+// The size of a dimension after gathering it over `over`. A number is multiplied. A chunk loses its
+// innermost axes. If `over` has more axes than the chunk shows, the outer ones divided the size, so
+// they multiply it again.
 Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
   Axes over = args.AxesOf("over");
   if (!IsSymbol(size)) return NumElements(args, {size, args.mesh().Size(over)});
@@ -45,7 +48,7 @@ Result<Dim> GatheredSize(const OpArgs& args, Dim size) {
     return outer.empty() ? Result<Dim>(gathered)
                          : NumElements(args, {gathered, args.mesh().Size(outer)});
   }
-  return Error(Diag::kCommSize, "a dimension of size {} is not split over [{}] innermost",
+  return Error(Diag::kCommSize, "the innermost split of a dimension of size {} is not over [{}]",
                DimText(args, size), Format(args.mesh(), over));
 }
 
@@ -60,7 +63,7 @@ Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
   Axes axes = symbol.axes;
   for (AxisId axis : over) {
     if (!axes.Add(axis))
-      return Error(Diag::kCommSize, "a dimension of size {} is split over [{}] already",
+      return Error(Diag::kCommSize, "a dimension of size {} is already split over [{}]",
                    DimText(args, size), Format(args.mesh(), over));
   }
   return args.symbols().Chunk(symbol.whole, axes, args.mesh());
@@ -68,7 +71,7 @@ Result<Dim> ScatteredSize(const OpArgs& args, Dim size) {
 
 using SizeRule = Result<Dim> (*)(const OpArgs&, Dim);
 
-// Applies size rules to every operand, each to the dimension that an attribute names.
+// Applies a size rule to the dimension of every operand that an attribute names.
 Result<Types> CollectiveShape(const OpArgs& args,
                               std::initializer_list<std::pair<std::string_view, SizeRule>> rules) {
   HEDDLE_RETURN_IF_ERROR(CheckOver(args));
@@ -93,7 +96,7 @@ Result<Types> ReduceScatterShape(const OpArgs& args) {
   return CollectiveShape(args, {{"dim", ScatteredSize}});
 }
 Result<Types> AllReduceShape(const OpArgs& args) { return CollectiveShape(args, {}); }
-// With `sizes`, the number of rows that come from each rank, which need not be equal: what arrives is their sum.
+// `sizes` has the number of rows from each rank, which may differ. The result has their sum.
 Result<Types> UnevenAllToAllShape(const OpArgs& args) {
   HEDDLE_TRY(Types types, CollectiveShape(args, {}));
   const std::vector<int64_t>& sizes = args.Ints("sizes");
@@ -101,7 +104,8 @@ Result<Types> UnevenAllToAllShape(const OpArgs& args) {
     return Error(Diag::kCommSize, "`sizes` has {} for {} ranks", sizes.size(),
                  args.mesh().Size(args.AxesOf("over")));
   if (args.size() != 1 || args.EachInt("split_dim", 0) != 0 || args.EachInt("concat_dim", 0) != 0)
-    return Error(Diag::kCommSize, "`sizes` are for one tensor along dimension 0");
+    return Error(Diag::kCommSize,
+                 "`sizes` requires a single tensor, split and joined along dimension 0");
   HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
   Dim sum = 0;
   for (int64_t size : sizes) {
@@ -115,7 +119,7 @@ Result<Types> AllToAllShape(const OpArgs& args) {
   if (!args.IsNone("sizes")) return UnevenAllToAllShape(args);
   return CollectiveShape(args, {{"split_dim", ScatteredSize}, {"concat_dim", GatheredSize}});
 }
-// Without a collective: the same tensor is there on every rank, and each keeps its part.
+// No collective: every rank has the whole tensor and keeps its part.
 Result<Types> SliceShape(const OpArgs& args) {
   HEDDLE_TRY(Types types, CollectiveShape(args, {{"dim", ScatteredSize}}));
   return types[0].elements;
@@ -131,7 +135,7 @@ Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
 
 Result<Types> MoveTo(const OpArgs& args, Space from, Space to) {
   if (args[0].space != from)
-    return Error(Diag::kSpace, "operand 0 is in {} memory already",
+    return Error(Diag::kSpace, "operand 0 is already in {} memory",
                  to == Space::kHost ? "host" : "device");
   Type type = args[0];
   type.space = to;
@@ -147,7 +151,7 @@ Bytes Sum(const OpArgs& args, const std::vector<Type>& types) {
   for (const Type& type : types) sum += type.async ? Sum(args, type.elements) : BytesOf(args, type);
   return sum;
 }
-// What is handed to the network and what comes back; `cost/` knows what travels.
+// Counts inputs and outputs; `price/cost` derives the transferred bytes.
 Work CommWork(const OpArgs& args, const Types& results) {
   return {{0}, Sum(args, args.operands()), Sum(args, results)};
 }
@@ -156,7 +160,7 @@ Work SliceWork(const OpArgs& args, const Types& results) {
   return {{0}, part, part};
 }
 
-// These stand outside sharding: they are what sharding turns into.
+// Sharding produces these ops, so it never splits them.
 Result<Factors> NoFactors(const OpArgs& args, const Types& results) {
   return WholeFactors(args, results);
 }

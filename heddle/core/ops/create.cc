@@ -1,7 +1,7 @@
-// Tensors from nothing but attributes, or in the likeness of another.
+// Tensors created from attributes only, or with the type of another tensor.
 #include <cmath>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -49,11 +49,11 @@ Result<Types> ArangeShape(const OpArgs& args) {
   std::optional<double> step = has_step ? Number(args.attr("step")) : 1.0;
   std::optional<double> end = Number(args.attr("end"));
   if (!start || !step || !end)
-    return Error(Diag::kSymbolicSize, "a bound of the range is not a plain number");
+    return Error(Diag::kSymbolicSize, "a bound of the range is not a constant");
   double count = std::ceil((*end - *start) / *step);
   if (*step == 0 || !(count >= 0) || count >= 0x1p62) {
-    return Error(Diag::kShapeMismatch, "no range leads from {} to {} in steps of {}", *start, *end,
-                 *step);
+    return Error(Diag::kShapeMismatch, "there is no range from {} to {} in steps of {}", *start,
+                 *end, *step);
   }
   bool integers = std::holds_alternative<int64_t>(args.attr("end")) &&
                   (!has_start || std::holds_alternative<int64_t>(args.attr("start"))) &&
@@ -68,7 +68,7 @@ Result<Types> EyeShape(const OpArgs& args) {
   return Types{Type::Tensor(args.DTypeOr("dtype", DType::kF32), {n, n})};
 }
 
-// Every element is the same, so any part looks alike.
+// All elements are equal, so any part can be computed directly.
 Result<Factors> ConstantFactors(const OpArgs& args, const Types& results) {
   Factors factors;
   for (const Type& operand : args.operands())
@@ -78,7 +78,7 @@ Result<Factors> ConstantFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// A constant of the operand's shape.
+// Like ConstantFactors, with the operand's shape.
 Result<Factors> LikeFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
   factors.unread = {0};
@@ -89,7 +89,7 @@ Work WriteWork(const OpArgs& args, const Types& results) {
   return {{0}, {0}, BytesOf(args, results[0])};
 }
 
-// What is in an empty tensor does not matter, so nothing is written.
+// The contents of an empty tensor do not matter, so the op writes nothing.
 constexpr OpDef Create(std::string_view schema, ShapeFn shape, FactorsFn factors,
                        std::string_view example) {
   bool empty = schema.find("empty") != std::string_view::npos;
@@ -100,7 +100,7 @@ constexpr OpDef Create(std::string_view schema, ShapeFn shape, FactorsFn factors
           .example = example};
 }
 
-// One number in the shape that `size` gives.
+// One number, in the shape of the attribute `size`.
 constexpr OpDef Constant(std::string_view schema, ShapeFn shape, std::string_view example) {
   OpDef def = Create(schema, shape, ConstantFactors, example);
   def.shape_attr = "size";

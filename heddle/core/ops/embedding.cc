@@ -1,5 +1,5 @@
 // Table lookup and its gradient.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -32,19 +32,19 @@ Result<Types> EmbeddingBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(0), {args.Int("num_weights"), args.dims(0).back()})};
 }
 
-// Rows of the table are looked up by number. A rank with some of the rows gives zeros for the others: a partial result.
-// Positions can be split; the gradient is then partial.
+// Lookups use row numbers. A rank with some of the rows returns zeros for the others, so its result
+// is partial. Positions can be split; the gradient is then partial.
 Result<Factors> EmbeddingFactors(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("num_weights") != nullptr;
   const Type& table = backward ? results[0] : args[0];
   Factors factors;
-  // Rows are scaled by how often they occur among all positions.
+  // Rows are scaled by their number of occurrences among all positions.
   bool counted = backward && args.Bool("scale_grad_by_freq");
   TensorFactors positions = AddDims(factors, args[1], "i",
                                     counted    ? FactorKind::kWhole
                                     : backward ? FactorKind::kReduce
                                                : FactorKind::kKeep);
-  // Two features tell rows apart by number, and the shifted numbers would be others.
+  // These two features compare row numbers, which differ after a rank shifts them.
   bool numbered = args.Int("padding_idx") >= 0 || args.Bool("scale_grad_by_freq");
   FactorId v = factors.Add("v", table.dims[0],
                            numbered   ? FactorKind::kWhole
@@ -60,7 +60,7 @@ Result<Factors> EmbeddingFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// A lookup reads the rows it takes, not the table.
+// A lookup reads only the selected rows of the table.
 Work EmbeddingWork(const OpArgs& args, const Types& results) {
   Bytes rows =
       BytesOf(args, args.op().schema.Find("num_weights") != nullptr ? args[0] : results[0]);
@@ -76,7 +76,7 @@ HEDDLE_DEFINE_OP(embedding){
     .shape = EmbeddingShape,
     .factors = {.compute = EmbeddingFactors, .linear = "0"},
     .work = EmbeddingWork,
-    .lookup = TableLookup{},
+    .lookup = RowLookup{},
     .example = "(f32[10,6], i64[2,3] below 10)",
 };
 HEDDLE_DEFINE_OP(embedding_dense_backward){
@@ -86,9 +86,9 @@ HEDDLE_DEFINE_OP(embedding_dense_backward){
     .shape = EmbeddingBackwardShape,
     .factors = {.compute = EmbeddingFactors, .linear = "0"},
     .work = EmbeddingWork,
-    .lookup = TableLookup{.table = TableLookup::kResult,
-                          .others = OthersRows::kZeroInOperand,
-                          .size_attr = "num_weights"},
+    .lookup = RowLookup{.table = RowLookup::kResult,
+                        .out_of_shard = OutOfShardRows::kZeroInOperand,
+                        .size_attr = "num_weights"},
     .example =
         "(f32[2,3,6], i64[2,3] below 10, num_weights=10, padding_idx=-1, scale_grad_by_freq=false)",
 };

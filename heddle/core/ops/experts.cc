@@ -1,38 +1,41 @@
-// Rows of a mixture that go to the ranks that have their experts, and come back.
+// Exchange of rows between ranks for a mixture of experts.
 //
-// Ranks of a group have equal parts of the experts, in rank order. A rank counts its rows by expert (`sent`), and ranks exchange these
-// counts: `received` has, for each member and each expert of this rank, how many rows come. Rows stand by expert when they are sent. A
-// dispatch gives a rank the rows of its experts: by expert, then by the rank that they come from, then as they stood. A combine
-// brings them back to where they came from. Each is the other's gradient.
+// Each rank of a group has an equal part of the experts, in rank order. A rank counts its rows by
+// expert (`sent`), and ranks exchange these counts. `received` has the number of rows for each
+// sender and each expert of this rank. Rows are sorted by expert before they are sent. A dispatch
+// gives each rank the rows of its experts, sorted by expert, then by sender, then in the sender's
+// order. A combine returns them. Each op is the other's gradient.
 //
-// `shard` ops are for global modules, where `over` names the group; localize makes `comm` ops of them. How many rows a rank gets is
-// data: at most `most`. With a `size`, the symbol of that name is their number; without one they stand in a buffer of `most` rows,
-// zeros behind them.
-#include "heddle/core/ops/define.h"
+// `shard` ops are for global modules, where `over` names the group. The pass localize converts them
+// to `comm` ops. The number of rows that a rank receives depends on the data; `most` is its
+// maximum. With `size`, the symbol of that name is the number of rows. Without it, rows are in a
+// buffer of `most` rows, padded with zeros.
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
 Result<int64_t> GroupSize(const OpArgs& args) {
   Axes over = args.AxesOf("over");
-  if (over.empty()) return Error(Diag::kUnknownAxis, "`over` names no mesh axis");
+  if (over.empty())
+    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
   for (AxisId axis : over) {
     if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis number {}, the number of axes is {}", axis,
+      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
                    args.mesh().axes().size());
   }
   return args.mesh().Size(over);
 }
 
-// Operand `i` counts rows by expert; experts divide among ranks.
+// Operand `i` has row counts by expert. Checks that the ranks divide the number of experts.
 Status CheckCounts(const OpArgs& args, size_t i, int64_t ranks) {
   HEDDLE_RETURN_IF_ERROR(CheckRank(args, i, 1));
   if (args.dtype(i) != DType::kI64)
     return Error(Diag::kDTypeMismatch, "operand {} is {}, counts are i64", i, Name(args.dtype(i)));
   Dim experts = args.dims(i)[0];
   if (IsSymbol(experts) || experts % ranks != 0)
-    return Error(Diag::kCommSize, "{} experts do not divide among {} ranks", DimText(args, experts),
-                 ranks);
+    return Error(Diag::kCommSize, "{} experts cannot be divided evenly among {} ranks",
+                 DimText(args, experts), ranks);
   return Done{};
 }
 
@@ -50,7 +53,7 @@ Result<int64_t> CheckExchange(const OpArgs& args) {
 
 Result<Dim> RowsReceived(const OpArgs& args) {
   int64_t most = args.Int("most");
-  if (most < 0 || IsSymbol(most)) return Error(Diag::kCommSize, "`most` is no number of rows");
+  if (most < 0 || IsSymbol(most)) return Error(Diag::kCommSize, "`most` is not a number of rows");
   if (args.IsNone("size")) return most;
   const std::string& name = std::get<std::string>(args.attr("size"));
   HEDDLE_RETURN_IF_ERROR(CheckAxisName(name));
@@ -58,8 +61,8 @@ Result<Dim> RowsReceived(const OpArgs& args) {
     return Error(Diag::kReservedName, "`{}` is an axis of the mesh and cannot name a symbol", name);
   Dim rows = args.symbols().Named(name, most);
   if (args.symbols().Bound(rows) != most)
-    return Error(Diag::kSymbolBound, "symbol `{}` is bounded by {} here and by {} before", name,
-                 most, args.symbols().Bound(rows));
+    return Error(Diag::kSymbolBound, "symbol `{}` has bound {} here and {} before", name, most,
+                 args.symbols().Bound(rows));
   return rows;
 }
 
@@ -72,7 +75,7 @@ Result<Types> CommDispatchShape(const OpArgs& args) {
 Result<Types> CommCombineShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckExchange(args));
   if (args.Int("rows_back") < 0 || IsSymbol(args.Int("rows_back")))
-    return Error(Diag::kCommSize, "`rows_back` is no number of rows");
+    return Error(Diag::kCommSize, "`rows_back` is not a number of rows");
   Type type = args[0];
   type.dims[0] = args.Int("rows_back");
   return Types{Type::Async({std::move(type)})};
@@ -110,7 +113,7 @@ Result<Types> CombineShape(const OpArgs& args) {
   HEDDLE_TRY(int64_t times, Times(args));
   Type type = args[0];
   if (type.dims[0] % times != 0)
-    return Error(Diag::kCommSize, "{} rows are no {} times as many", type.dims[0], times);
+    return Error(Diag::kCommSize, "{} rows are not a multiple of {}", type.dims[0], times);
   type.dims[0] /= times;
   return Types{std::move(type)};
 }
@@ -121,7 +124,7 @@ FactorId AddWhole(Factors& factors, std::string name, Dim size, bool local) {
   return id;
 }
 
-// `(n d, h, h) -> ((n c) d)`, or the other way round: rows are each rank's own, and so are counts.
+// `(n d, h, h) -> ((n c) d)`, or the reverse. Rows and counts belong to each rank alone.
 Result<Factors> ExchangeFactors(const OpArgs& args, const Types& results, bool there) {
   Factors factors;
   int64_t times = args.Int("times");
@@ -146,7 +149,7 @@ Result<Factors> DispatchFactors(const OpArgs& args, const Types& results) {
 Result<Factors> CombineFactors(const OpArgs& args, const Types& results) {
   return ExchangeFactors(args, results, /*there=*/false);
 }
-// The weights say which experts a rank has; nothing else of them matters.
+// Only the split of the weights' experts matters, not their values.
 Result<Factors> EndsFactors(const OpArgs& args, const Types&) {
   Factors factors;
   FactorId h = AddWhole(factors, "h", args.dims(0)[0], /*local=*/false);
@@ -157,7 +160,7 @@ Result<Factors> EndsFactors(const OpArgs& args, const Types&) {
   return factors;
 }
 
-// The smaller side is what travels: rows once, however large the buffer.
+// The smaller side is the transferred amount: each row once, regardless of the buffer's size.
 Work ExchangeWork(const OpArgs& args, const Types& results) {
   const Type& result = results[0].async ? results[0].elements[0] : results[0];
   Bytes rows = std::min(BytesOf(args, args[0]), BytesOf(args, result));

@@ -12,7 +12,7 @@ constexpr std::string_view kFamilyNames[] = {
 #undef HEDDLE_FAMILY
 };
 
-// Every family of the table of ops is in the enum.
+// Checks that the enum has every family of the op table.
 #define HEDDLE_OP(ident, family) static_assert(OpFamily::family != OpFamily::other);
 #include "heddle/core/ops/op_list.def"
 #undef HEDDLE_OP

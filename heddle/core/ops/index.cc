@@ -1,23 +1,24 @@
-// Reading and writing by position, sorting, counting.
+// Indexing, sorting and counting.
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
 bool IsIndex(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
 
-// --- index, index_put: a list of index tensors, one for each leading dimension; none keeps a dimension.
+// --- index, index_put: a list of index tensors, one for each leading dimension. A none keeps its
+// dimension.
 
 struct Indexed {
-  // Which dimensions are indexed, and what the index tensors stretch to.
+  // Which dimensions are indexed, and the broadcast shape of the index tensors.
   std::vector<bool> flags;
   Dims positions;
-  // Where those stand in the indexed shape.
+  // The position of that shape in the indexed shape.
   size_t at = 0;
-  // The indexed shape.
+  // The shape of the result of indexing.
   Dims dims;
 };
 
@@ -35,16 +36,16 @@ Result<Indexed> ReadIndices(const OpArgs& args) {
     if (indices[d].is_none()) continue;
     if (!IsIndex(indices[d].dtype)) {
       return Error(Diag::kDTypeMismatch,
-                   "index {} is {}; only i64 and i32 have a size known beforehand", d,
-                   Name(indices[d].dtype));
+                   "index {} is {}; use i64 or i32, because the size of others depends on the data",
+                   d, Name(indices[d].dtype));
     }
     runs += d == 0 || !out.flags[d - 1];
     first = std::min(first, d);
     out.flags[d] = true;
   }
-  if (runs == 0) return Error(Diag::kOperandCount, "every index is none");
+  if (runs == 0) return Error(Diag::kOperandCount, "all indices are none");
   HEDDLE_TRY(out.positions, Broadcast(args, 1, 1 + indices.size()));
-  // Indices that stand apart put their positions in front.
+  // Indices in separate dimensions put their shape first.
   out.at = runs == 1 ? first : 0;
   for (size_t d = 0; d < self.size(); ++d) {
     if (!out.flags[d]) out.dims.push_back(self[d]);
@@ -68,13 +69,13 @@ Result<Types> IndexPutShape(const OpArgs& args) {
     fits = values.dims[d] == wanted || values.dims[d] == 1;
   }
   if (!fits) {
-    return Error(Diag::kShapeMismatch, "values are {}, the positions that they go to are {}",
+    return Error(Diag::kShapeMismatch, "values are {}, but the indexed positions are {}",
                  DimsText(args, values.dims), DimsText(args, indexed.dims));
   }
   return Types{args[0]};
 }
 
-// Dimensions that are not indexed carry over. Positions can be split when they are only read.
+// Dimensions without an index carry over. Positions can be split if the op only reads them.
 Result<Factors> IndexFactors(const OpArgs& args, const Types&) {
   HEDDLE_TRY(Indexed indexed, ReadIndices(args));
   bool put = args.op().schema.Find("accumulate") != nullptr;
@@ -133,7 +134,7 @@ Result<Types> ScatterShape(const OpArgs& args) {
   return Types{args[0]};
 }
 
-// Dimensions along which all tensors have one size carry over. The positions of a gather can be split too.
+// Dimensions of the same size in all tensors carry over. A gather's positions can be split, too.
 Result<Factors> AlongFactors(const OpArgs& args, const Types&) {
   size_t rank = args[0].rank();
   HEDDLE_TRY(size_t dim, DimAttr(args, rank));
@@ -258,7 +259,7 @@ Result<Types> BincountShape(const OpArgs& args) {
   return Types{Type::Tensor(dtype, {args.Int("minlength")})};
 }
 
-// Counts of parts add up, if the bins do not depend on the data.
+// Counts of parts add up if the bins do not depend on the data.
 Result<Factors> CountFactors(const OpArgs& args, const Types& results) {
   bool fixed =
       args.op().schema.Find("bins") == nullptr || !SameValue(args.attr("min"), args.attr("max"));
@@ -269,7 +270,7 @@ Result<Factors> CountFactors(const OpArgs& args, const Types& results) {
   for (size_t i = 0; i < args.size(); ++i) {
     if (!args.has(i)) factors.operands[i].clear();
   }
-  // ATen forgets the type of weights where there is nothing to weigh.
+  // ATen ignores the type of the weights if the input is empty.
   if (args.has(1)) factors.factors[0].nonempty = true;
   factors.results = {AddDims(factors, results[0], "b", FactorKind::kWhole)};
   return factors;

@@ -1,5 +1,5 @@
 // Losses. `reduction` is 0 for none, 1 for the mean, 2 for the sum.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -15,7 +15,7 @@ Status CheckReduction(const OpArgs& args) {
                reduction);
 }
 
-// Rows of scores and one target each.
+// Scores by row, and one target per row.
 Status CheckScores(const OpArgs& args, size_t scores) {
   HEDDLE_RETURN_IF_ERROR(CheckReduction(args));
   HEDDLE_RETURN_IF_ERROR(CheckRank(args, scores, 2));
@@ -37,8 +37,8 @@ Result<Types> NllBackwardShape(const OpArgs& args) {
   return Types{args[1]};
 }
 
-// A sum over part of the rows is a part of the sum. A mean divides by all of them first. The class of a row is looked up by
-// number; a rank with some of the classes ignores the rows of the others.
+// The sum over some rows is a partial sum. A mean first divides by the number of all rows. Classes
+// are looked up by number; a rank with some of the classes ignores the rows of the others.
 Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
   int64_t reduction = args.Int("reduction");
   bool backward = args.op().schema.Find("grad_output") != nullptr;
@@ -48,7 +48,7 @@ Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
                                                    : FactorKind::kWhole;
   Factors factors;
   FactorId n = factors.Add("n", scores.dims[0], rows);
-  // A class that is ignored has a number, and the shifted numbers would be others.
+  // `ignore_index` is a class number, which would differ after a rank shifts the numbers.
   int64_t ignored = args.Int("ignore_index");
   bool numbered = ignored >= 0 && (IsSymbol(scores.dims[1]) || ignored < scores.dims[1]);
   bool whole = reduction == kMean || numbered;
@@ -75,7 +75,7 @@ Result<Factors> NllFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// Of all scores only those of the targets are read. Their gradient is zeros elsewhere.
+// Forward reads only the scores of the targets. Elsewhere the gradient is zero.
 Work NllWork(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("grad_output") != nullptr;
   const Type& scores = args[backward ? 1 : 0];
@@ -103,7 +103,7 @@ Result<Factors> MseFactors(const OpArgs& args, const Types& results) {
                     : reduction == kMean ? FactorKind::kWhole
                                          : FactorKind::kKeep;
   HEDDLE_TRY(Dims dims, Broadcast(args));
-  // What is reduced, element by element.
+  // The elementwise loss before the reduction.
   HEDDLE_TRY(Factors factors,
              PointwiseFactors(args, {Type::Tensor(results[0].dtype, std::move(dims))}));
   for (Factor& factor : factors.factors) factor.kind = kind;
@@ -111,7 +111,7 @@ Result<Factors> MseFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// A mean divides by the number of elements, which a part does not know.
+// A mean divides by the number of all elements, which a rank with a part does not have.
 Result<Factors> MseBackwardFactors(const OpArgs& args, const Types& results) {
   if (args.Int("reduction") == kMean) return WholeFactors(args, results);
   HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
@@ -128,7 +128,7 @@ HEDDLE_DEFINE_OP(nll_loss_forward){
     .shape = NllForwardShape,
     .factors = {.compute = NllFactors},
     .work = NllWork,
-    .lookup = TableLookup{.dim = 1, .others = OthersRows::kIgnored},
+    .lookup = RowLookup{.dim = 1, .out_of_shard = OutOfShardRows::kIgnored},
     .example = "(f32[6,10], i64[6] below 10, reduction=2, ignore_index=-100)",
 };
 HEDDLE_DEFINE_OP(nll_loss_backward){
@@ -138,7 +138,7 @@ HEDDLE_DEFINE_OP(nll_loss_backward){
     .shape = NllBackwardShape,
     .factors = {.compute = NllFactors},
     .work = NllWork,
-    .lookup = TableLookup{.table = 1, .index = 2, .dim = 1, .others = OthersRows::kIgnored},
+    .lookup = RowLookup{.table = 1, .index = 2, .dim = 1, .out_of_shard = OutOfShardRows::kIgnored},
     .example = "(f32[], f32[6,10], i64[6] below 10, f32[], reduction=2, ignore_index=-100)",
 };
 HEDDLE_DEFINE_OP(mse_loss){

@@ -3,12 +3,12 @@
 #include <map>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
-// Size `inner` of the left operand against size `inner` of the right one.
+// Checks that dimension `a_dim` of operand `a` equals dimension `b_dim` of operand `b`.
 Status CheckInner(const OpArgs& args, size_t a, size_t a_dim, size_t b, size_t b_dim) {
   Dim left = args.dims(a)[a_dim];
   Dim right = args.dims(b)[b_dim];
@@ -47,7 +47,7 @@ Result<Types> BmmShape(const OpArgs& args) {
       Type::Tensor(OutDType(args, 0), {args.dims(0)[0], args.dims(0)[1], args.dims(1)[2]})};
 }
 
-// Whether `self` stretches to the product that it is added to.
+// Checks that `self` broadcasts to the product.
 Status CheckAddend(const OpArgs& args, const Dims& product) {
   const Dims& self = args.dims(0);
   bool fits = self.size() <= product.size();
@@ -56,7 +56,7 @@ Status CheckAddend(const OpArgs& args, const Dims& product) {
     fits = self[d] == wanted || self[d] == 1;
   }
   if (fits) return Done{};
-  return Error(Diag::kShapeMismatch, "operand 0 is {}, which does not stretch to the product {}",
+  return Error(Diag::kShapeMismatch, "operand 0 is {}, which does not broadcast to the product {}",
                DimsText(args, self), DimsText(args, product));
 }
 
@@ -81,7 +81,7 @@ Result<Types> BaddbmmShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(1), std::move(product))};
 }
 
-// The addend would be added once per rank, so the inner size is not split.
+// Every rank would add the addend, so the inner dimension cannot be split.
 Result<Factors> AddmmFactors(const OpArgs& args, const Types& results) {
   bool batched = args[1].rank() == 3;
   Factors factors;
@@ -146,10 +146,9 @@ Result<std::map<char, Dim>> LetterSizes(const OpArgs& args, const Equation& equa
       char c = equation.inputs[i][d];
       bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
       if (!letter || equation.inputs[i].find(c) != d)
-        return Error(
-            Diag::kEinsum,
-            "operand {} of the equation has `{}`, which is not a letter or stands there twice", i,
-            c);
+        return Error(Diag::kEinsum,
+                     "operand {} of the equation has `{}`, which is not a letter or is repeated", i,
+                     c);
       auto [at, added] = sizes.emplace(c, args.dims(i)[d]);
       if (!added)
         HEDDLE_RETURN_IF_ERROR(
@@ -166,10 +165,9 @@ Result<Types> EinsumShape(const OpArgs& args) {
   for (size_t d = 0; d < equation.output.size(); ++d) {
     char c = equation.output[d];
     if (!sizes.contains(c) || equation.output.find(c) != d)
-      return Error(
-          Diag::kEinsum,
-          "the result of the equation has `{}`, which no operand has or which stands there twice",
-          c);
+      return Error(Diag::kEinsum,
+                   "the result of the equation has `{}`, which no operand has or which is repeated",
+                   c);
     dims.push_back(sizes[c]);
   }
   if (args.size() == 0) return Error(Diag::kOperandCount, "an einsum has at least one operand");
@@ -211,7 +209,8 @@ Work EinsumWork(const OpArgs& args, const Types& results) {
   return WorkOf(args, results, flops);
 }
 
-// --- _grouped_mm: a product per group of rows, columns or inner positions, whose ends `offs` gives.
+// --- _grouped_mm: one product per group of rows, columns or inner positions. `offs` has the ends
+// of groups.
 
 Result<Types> GroupedMmShape(const OpArgs& args) {
   size_t a = args[0].rank();
@@ -244,8 +243,8 @@ Result<Types> GroupedMmShape(const OpArgs& args) {
 }
 
 Result<Factors> GroupedMmFactors(const OpArgs& args, const Types& results) {
-  // The dimension that is cut into groups, and the groups, stay whole; the plain loops of each product can be split. Where rows
-  // are each rank's own, so may be the experts that they go to.
+  // The grouped dimension and the groups cannot be split, but the other loops of each product can.
+  // If each rank has its own rows, it may also have its own experts.
   const char* rule = nullptr;
   switch (args[0].rank() * 10 + args[1].rank()) {
     case 33: rule = "(g m k, g k n) -> (g m n) reduce{k}"; break;
@@ -257,7 +256,7 @@ Result<Factors> GroupedMmFactors(const OpArgs& args, const Types& results) {
 }
 
 Work GroupedMmWork(const OpArgs& args, const Types& results) {
-  // Every row of a grouped operand takes part in one product.
+  // Every row of a grouped operand takes part in exactly one product.
   bool inner = args[0].rank() == 2 && args[1].rank() == 2;
   int64_t k = BoundedProduct(args, {args.dims(0).back()});
   int64_t outputs = inner ? BoundedProduct(args, {args.dims(0)[0], args.dims(1)[1]})

@@ -1,18 +1,19 @@
-// Movement of data into new storage: copies, joins, insertions.
+// Copies, concatenations and insertions.
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
-// --- Putting together
+// --- Concatenation
 
 Result<Types> CatShape(const OpArgs& args) {
-  if (args.size() == 0) return Error(Diag::kOperandCount, "there is nothing to concatenate");
+  if (args.size() == 0)
+    return Error(Diag::kOperandCount, "the list of tensors to concatenate is empty");
   DType dtype = PromotedDType(args);
-  // An empty vector fits anything; ATen keeps that for history's sake.
+  // ATen accepts an empty vector next to any shape, for historical reasons.
   size_t first = 0;
   auto skipped = [&](size_t i) { return args.dims(i) == Dims{0}; };
   while (first + 1 < args.size() && skipped(first)) ++first;
@@ -62,7 +63,7 @@ Result<Factors> CatFactors(const OpArgs& args, const Types& results) {
 }
 
 Result<Types> StackShape(const OpArgs& args) {
-  if (args.size() == 0) return Error(Diag::kOperandCount, "there is nothing to stack");
+  if (args.size() == 0) return Error(Diag::kOperandCount, "the list of tensors to stack is empty");
   for (size_t i = 1; i < args.size(); ++i) {
     HEDDLE_RETURN_IF_ERROR(CheckRank(args, i, args[0].rank()));
     for (size_t d = 0; d < args[0].rank(); ++d) {
@@ -92,7 +93,7 @@ Result<Factors> StackFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// --- Gradients of the above, and inserting a part
+// --- Gradients of concatenation, and insertion of a part
 
 Result<Types> InputSizesShape(const OpArgs& args) {
   Dims dims = args.Ints("input_sizes");
@@ -105,13 +106,13 @@ Result<Types> InputSizesShape(const OpArgs& args) {
     part.erase(part.begin() + static_cast<ptrdiff_t>(dim));
   }
   if (part != args.dims(0)) {
-    return Error(Diag::kShapeMismatch, "the gradient is {}, the part that it belongs to is {}",
+    return Error(Diag::kShapeMismatch, "the gradient is {}, but its part is {}",
                  DimsText(args, args.dims(0)), DimsText(args, part));
   }
   return Types{WithDims(args, std::move(dims))};
 }
 
-// The result has `dim` whole; the operand is the part.
+// The result has the whole dimension `dim`; the operand has a part.
 Result<Factors> InsertFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(size_t dim, DimAttr(args, results[0].rank()));
   Factors factors;
@@ -127,7 +128,7 @@ Result<Factors> InsertFactors(const OpArgs& args, const Types& results) {
     factors.operands.push_back(std::move(dims));
   }
   factors.results = {all};
-  // The part that is inserted takes on the element type of the rest.
+  // The inserted part is cast to the element type of the other tensor.
   std::vector<uint32_t> together;
   for (uint32_t i = 0; i < args.size(); ++i) together.push_back(i);
   if (CastKeepsSums(args.dtype(args.size() - 1), results[0].dtype))
@@ -145,7 +146,7 @@ Result<Types> InsertShape(const OpArgs& args) {
     part.erase(part.begin() + static_cast<ptrdiff_t>(dim));
   }
   if (part != args.dims(1)) {
-    return Error(Diag::kShapeMismatch, "operand 1 is {}, the part that it replaces is {}",
+    return Error(Diag::kShapeMismatch, "operand 1 is {}, but the part that it replaces is {}",
                  DimsText(args, args.dims(1)), DimsText(args, part));
   }
   return Types{args[0]};
@@ -173,10 +174,10 @@ Result<Types> PadShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// Padding with zeros is linear; with any other number, each rank's part of a partial sum would add it.
+// Padding with zeros is linear. With another value, every rank would add it to a partial sum.
 Result<Factors> PadFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, UnchangedDimsFactors(args, results));
-  // What is added on one side and cut off on the other leaves the size, but moves everything.
+  // Padding one side and cutting the other keeps the size, but shifts all elements.
   const std::vector<int64_t>& pad = args.Ints("pad");
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     bool moves = pad[2 * i] != 0 || pad[2 * i + 1] != 0;
@@ -230,7 +231,7 @@ Result<Types> ToCopyShape(const OpArgs& args) {
   return Types{std::move(type)};
 }
 
-// Casts keep sums, up to rounding, unless they cut something off.
+// Casts keep sums, up to rounding, unless they truncate.
 Result<Factors> CastFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
   if (CastKeepsSums(args.dtype(0), results[0].dtype)) factors.linear.push_back({0});

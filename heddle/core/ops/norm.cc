@@ -1,10 +1,10 @@
 // Normalisation over the last dimensions.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
-// How many trailing dimensions are normalised, or an error if they are not the operand's.
+// The number of normalised dimensions. Fails if they are not the operand's last dimensions.
 Result<size_t> NormalizedRank(const OpArgs& args, size_t operand) {
   const std::vector<int64_t>& shape = args.Ints("normalized_shape");
   const Dims& dims = args.dims(operand);
@@ -23,7 +23,7 @@ Status CheckWeight(const OpArgs& args, size_t operand) {
                DimsText(args, args.dims(operand)), DimsText(args, args.Ints("normalized_shape")));
 }
 
-// Statistics have one entry per row. They are kept in f32 for narrower types.
+// Statistics have one entry per row, in f32 for narrower types.
 Type Statistics(const OpArgs& args, size_t operand, size_t normalized) {
   Dims dims = args.dims(operand);
   for (size_t d = dims.size() - normalized; d < dims.size(); ++d) dims[d] = 1;
@@ -41,7 +41,7 @@ Result<Types> LayerNormShape(const OpArgs& args) {
   HEDDLE_TRY(size_t n, NormalizedRank(args, 0));
   HEDDLE_RETURN_IF_ERROR(CheckWeight(args, 1));
   HEDDLE_RETURN_IF_ERROR(CheckWeight(args, 2));
-  // On CPU the statistics keep the narrow type unless the weight is wider.
+  // On CPU, statistics keep the narrow type unless the weight is wider.
   Type statistics = Statistics(args, 0, n);
   statistics.dtype = args.has(1) ? Promote(args.dtype(0), args.dtype(1)) : args.dtype(0);
   return Types{args[0], statistics, statistics};
@@ -53,7 +53,7 @@ Status CheckMask(const OpArgs& args, size_t length) {
   return Error(Diag::kShapeMismatch, "`output_mask` has length {}, expected {}", got, length);
 }
 
-// One result for each of input, weight and bias; those not asked for are undefined.
+// One result each for input, weight and bias. Those not requested are undefined.
 Result<Types> BackwardShape(const OpArgs& args, size_t weight) {
   HEDDLE_RETURN_IF_ERROR(NormalizedRank(args, 1));
   const auto& mask = std::get<std::vector<bool>>(args.attr("output_mask"));
@@ -74,7 +74,7 @@ Result<Types> LayerNormBackwardShape(const OpArgs& args) {
   return BackwardShape(args, 4);
 }
 
-// Rows can be split: gradients of weights are then partial. The normalised dimensions cannot.
+// Rows can be split, and gradients of weights are then partial. Normalised dimensions cannot.
 Result<Factors> NormFactors(const OpArgs& args, const Types& results) {
   bool backward = args.op().schema.Find("output_mask") != nullptr;
   const Type& input = args[backward ? 1 : 0];
@@ -89,7 +89,7 @@ Result<Factors> NormFactors(const OpArgs& args, const Types& results) {
   }
   auto fit = [&](const Type& type) {
     TensorFactors dims(type.rank());
-    // Full rank: the activations and statistics. Otherwise a weight.
+    // Activations and statistics have the full rank; weights do not.
     size_t offset = all.size() - type.rank();
     for (size_t d = 0; d < type.rank(); ++d) {
       if (type.dims[d] == input.dims[offset + d]) dims[d] = all[offset + d];

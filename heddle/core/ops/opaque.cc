@@ -1,5 +1,5 @@
-// The op that stands for every ATen op outside the table. A node's attributes name the op that is meant.
-#include "heddle/core/ops/define.h"
+// The op that represents every ATen op outside the table. A node's attributes have the op's name.
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {

@@ -1,7 +1,7 @@
 // The ops of Heddle: their ids, and the table of their facts.
 //
-// Ids are constants, so passes compare `node.op == op::mm`. `op_list.def` names every op once; its entry stands in the
-// file of its family. An op that is listed but not defined fails at link, and the linker names it.
+// Ids are constants, so passes can compare `node.op == op::mm`. `op_list.def` lists every op once,
+// and a family file defines it. An op that is listed but not defined is a link error.
 #pragma once
 
 #include "heddle/core/ir/op.h"

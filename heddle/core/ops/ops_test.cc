@@ -1,4 +1,4 @@
-// Every op in the table, from its example: the facts of an entry must agree with each other.
+// Checks every op of the table with its example: the facts of an entry must be consistent.
 #include "heddle/core/ops/ops.h"
 
 #include <algorithm>
@@ -38,9 +38,10 @@ class EveryOp : public testing::TestWithParam<uint32_t> {
   const Op& op() const { return Ops()[id()]; }
 };
 
-// Ops with factors. Collectives work on shards, so they have none.
+// Ops with factors. Collectives work on shards and have none.
 class ShardedOp : public EveryOp {};
-// Ops whose node can be written alone. A wait needs a collective, whose test prints both.
+// Ops whose node can be printed alone. A wait needs a collective; the test of the collective prints
+// both.
 class WrittenOp : public EveryOp {};
 
 std::vector<uint32_t> Where(bool (*holds)(OpId)) {
@@ -69,7 +70,7 @@ TEST_P(EveryOp, HasAnExampleThatReadsBack) {
   }
 }
 
-// The example as a text in this view, result types left out, a wait behind a collective.
+// The example as text in this view, without result types. A collective is followed by a wait.
 std::string UntypedText(const Module& module, View view) {
   const Graph& graph = module.graphs[0];
   std::string inputs;
@@ -85,8 +86,8 @@ std::string UntypedText(const Module& module, View view) {
                      Name(view), inputs, node.substr(0, node.rfind(" : ")), wait);
 }
 
-// Whatever is accepted prints as a text that is accepted and means the same, in both views and with sizes that mesh axes do
-// not divide.
+// Every accepted node prints as accepted text with the same meaning, in both views, and with sizes
+// that mesh axes do not divide.
 TEST_P(WrittenOp, PrintsWhatReadsBack) {
   Module example = MakeExample(Ops(), id())->module;
   size_t accepted = 0;
@@ -163,7 +164,7 @@ TEST_P(ShardedOp, HasFactorsThatMakeUpItsShapes) {
     for (size_t d = 0; d < dims.size(); ++d) {
       int64_t product = 1;
       for (FactorId f : dims[d]) product *= factors->factors.at(f).size;
-      // A dimension without factors is one that is stretched, or the same everywhere.
+      // A dimension without factors is broadcast, or equal on every rank.
       if (dims[d].empty()) continue;
       EXPECT_EQ(product, type.dims[d]) << Format(*factors);
     }
@@ -175,7 +176,7 @@ TEST_P(ShardedOp, HasFactorsThatMakeUpItsShapes) {
   }
 }
 
-// Splitting a factor in two must give a call that the shape rule accepts, with results split as the factors say.
+// Splitting a factor in two must give a valid call whose results are split as the factors state.
 TEST_P(ShardedOp, HasFactorsThatAgreeWithItsShapeRule) {
   Call call(id());
   Factors factors = *InferFactors(call.Args(op(), call.attrs(), call.operands), call.results);
@@ -190,7 +191,7 @@ TEST_P(ShardedOp, HasFactorsThatAgreeWithItsShapeRule) {
   for (FactorId f = 0; f < factors.factors.size(); ++f) {
     const Factor& factor = factors.factors[f];
     if (factor.kind == FactorKind::kWhole || factor.size % 2 != 0) continue;
-    // Splitting a masked one takes more than other shapes: see passes/parallel.
+    // Splitting a masked factor changes more than shapes: see passes/parallel.
     if (factor.masked) continue;
     std::vector<Type> operands;
     for (size_t i = 0; i < call.operands.size(); ++i)

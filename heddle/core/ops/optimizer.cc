@@ -1,6 +1,7 @@
-// Norms of gradients, and steps of optimizers. Functional: the new state comes out, and takes over the storage of the old.
+// Norms of gradients, and optimizer steps. All are functional: the new state is a result, and takes
+// over the storage of the old state.
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -31,7 +32,7 @@ Result<Types> AdamWShape(const OpArgs& args) {
   return results;
 }
 
-// Element by element for each parameter.
+// Elementwise for each parameter.
 Result<Factors> AdamWFactors(const OpArgs& args, const Types& results) {
   Factors factors;
   std::vector<TensorFactors> dims;
@@ -50,7 +51,7 @@ Result<Factors> AdamWFactors(const OpArgs& args, const Types& results) {
   return factors;
 }
 
-// Where the operands stand in the result: rising, and each inside of it.
+// Checks that the operands' positions in the result increase and are in range.
 Status CheckPlaces(std::span<const int64_t> places, int64_t operands, int64_t count) {
   if (static_cast<int64_t>(places.size()) != operands)
     return Error(Diag::kOperandCount, "there are {} for {}", Counted(places.size(), "place"),
@@ -64,9 +65,9 @@ Status CheckPlaces(std::span<const int64_t> places, int64_t operands, int64_t co
   return Done{};
 }
 
-// One number for each operand, of the widest type among them.
+// One number for each operand, in the widest type of all.
 Result<Types> SquaredNormShape(const OpArgs& args) {
-  if (args.size() == 0) return Error(Diag::kOperandCount, "a norm of nothing");
+  if (args.size() == 0) return Error(Diag::kOperandCount, "the list of tensors is empty");
   DType dtype = DType::kNone;
   for (const Type& type : args.operands()) dtype = Promote(dtype, ToReal(type.dtype));
   if (!IsFloat(dtype))
@@ -79,7 +80,7 @@ Result<Types> SquaredNormShape(const OpArgs& args) {
   return Types{Type::Tensor(dtype, {count})};
 }
 
-// Parts of all operands give a part of the sum.
+// Parts of all operands give partial sums.
 Result<Factors> SquaredNormFactors(const OpArgs& args, const Types& results) {
   Factors factors;
   for (size_t i = 0; i < args.size(); ++i)
@@ -96,7 +97,7 @@ Work SquaredNormWork(const OpArgs& args, const Types& results) {
   return WorkOf(args, results, 2 * elements);
 }
 
-// Gradients are read only, but for a step that unscales them.
+// Gradients are only read, unless the step unscales them.
 constexpr SparedList kGradsUnlessScaled{.list = "grads", .unless = "grad_scale"};
 
 Work AdamWWork(const OpArgs& args, const Types& results) {
@@ -107,8 +108,8 @@ Work AdamWWork(const OpArgs& args, const Types& results) {
 
 }  // namespace
 
-// The square of the Euclidean norm of each tensor, as one vector. With `places` tensor i stands at places[i] of `count`, and zeros
-// elsewhere.
+// The square of the Euclidean norm of each tensor, as one vector. With `places`, tensor i is at
+// places[i] of `count` entries, and other entries are zero.
 HEDDLE_DEFINE_OP(heddle_squared_norm){
     .schema = "heddle::squared_norm(Tensor... inputs, *, int[] places=[], int count=0) -> Tensor",
     .shape = SquaredNormShape,

@@ -1,5 +1,5 @@
-// Element by element: arithmetic, activations, comparisons, choice.
-#include "heddle/core/ops/define.h"
+// Elementwise ops: arithmetic, activations, comparisons, choice.
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -11,7 +11,7 @@ Result<Types> Shaped(const OpArgs& args, DType dtype) {
 
 Result<Types> PromotedShape(const OpArgs& args) { return Shaped(args, PromotedDType(args)); }
 
-// Integers become f32, as in division and in transcendental functions.
+// Integers become f32, as in division and transcendental functions.
 Result<Types> FloatShape(const OpArgs& args) {
   DType dtype = PromotedDType(args);
   return Shaped(args, IsInteger(dtype) ? DType::kF32 : dtype);
@@ -22,17 +22,17 @@ Result<Types> BoolShape(const OpArgs& args) { return Shaped(args, DType::kBool);
 // The absolute value of a complex number is real.
 Result<Types> AbsShape(const OpArgs& args) { return Shaped(args, ToReal(args.dtype(0))); }
 
-// Operand 0 decides the element type and the shape.
+// Operand 0 determines the element type and the shape.
 Result<Types> LikeFirst(const OpArgs& args) {
   HEDDLE_TRY(Dims dims, Broadcast(args));
   if (dims != args.dims(0)) {
-    return Error(Diag::kShapeMismatch, "operand 0 is {}, the others stretch it to {}",
+    return Error(Diag::kShapeMismatch, "operand 0 is {}, but the other operands broadcast it to {}",
                  DimsText(args, args.dims(0)), DimsText(args, dims));
   }
   return Types{Type::Tensor(args.dtype(0), std::move(dims))};
 }
 
-// The operands behind the condition or mask decide the element type.
+// The operands after the condition or mask determine the element type.
 Result<Types> WhereShape(const OpArgs& args) { return Shaped(args, PromotedDType(args, 1)); }
 Result<Types> MaskedFillShape(const OpArgs& args) { return Shaped(args, args.dtype(0)); }
 
@@ -45,12 +45,12 @@ Result<Types> DivModeShape(const OpArgs& args) {
   return args.IsNone("rounding_mode") ? FloatShape(args) : PromotedShape(args);
 }
 
-// The last operand takes on the element type of the others.
+// The last operand is cast to the element type of the others.
 Result<Factors> CastLastFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, PointwiseFactors(args, results));
   auto last = static_cast<uint32_t>(args.size() - 1);
   if (!CastKeepsSums(args.dtype(last), results[0].dtype)) return factors;
-  // What is overwritten altogether does not count.
+  // If the op overwrites all of operand 0, its values do not matter.
   bool fills_part = args.op().schema.Find("mask") != nullptr;
   factors.linear.push_back(fills_part ? std::vector<uint32_t>{0, last}
                                       : std::vector<uint32_t>{last});

@@ -1,5 +1,5 @@
 // Random numbers.
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
@@ -31,7 +31,8 @@ Result<Types> DropoutBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(0), std::move(dims))};
 }
 
-// Parts drawn apart differ from the whole drawn at once; but where every rank works on its own part, it draws for its own part.
+// Drawing parts separately differs from drawing the whole. Where each rank works on its own part,
+// it draws only for that part.
 Result<Factors> DrawFactors(const OpArgs& args, const Types& results) {
   if (args.size() == 0) return WholeFactors(args, results);
   Factors factors = SameDimsFactors(args, results, std::vector<bool>(args[0].rank(), true));

@@ -1,12 +1,12 @@
 // Reductions, scans and softmax.
 #include <algorithm>
 
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
-// The flagged dimensions gone, or kept with size 1.
+// The dimensions without the flagged ones, or with size 1 for them.
 Dims Reduced(const Dims& dims, const std::vector<bool>& flags, bool keep) {
   Dims out;
   for (size_t d = 0; d < dims.size(); ++d) {
@@ -19,7 +19,7 @@ Dims Reduced(const Dims& dims, const std::vector<bool>& flags, bool keep) {
   return out;
 }
 
-// Which dimensions are reduced: a `dim` list, one `dim`, or all.
+// Flags of the reduced dimensions: those of a `dim` list, one `dim`, or all.
 Result<std::vector<bool>> ReducedDims(const OpArgs& args) {
   size_t rank = args[0].rank();
   const Arg* dim = args.op().schema.Find("dim");
@@ -43,7 +43,7 @@ Result<Types> ReduceTo(const OpArgs& args, std::initializer_list<DType> dtypes) 
   return results;
 }
 
-// Sums of integers are i64; `dtype` wins.
+// Sums of integers are i64, unless `dtype` is given.
 Result<Types> SumShape(const OpArgs& args) {
   DType dtype = IsInteger(args.dtype(0)) ? DType::kI64 : args.dtype(0);
   return ReduceTo(args, {args.DTypeOr("dtype", dtype)});
@@ -90,7 +90,7 @@ Result<Factors> ReduceFactors(const OpArgs& args, const Types& results, FactorKi
 }
 Result<Factors> SumFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(Factors factors, ReduceFactors(args, results, FactorKind::kReduce, ReduceOp::kSum));
-  // Elements are cast before they are summed.
+  // Elements are cast before the sum.
   if (CastKeepsSums(args.dtype(0), results[0].dtype)) factors.linear.push_back({0});
   return factors;
 }
@@ -100,7 +100,7 @@ Result<Factors> MaxFactors(const OpArgs& args, const Types& results) {
 Result<Factors> MinFactors(const OpArgs& args, const Types& results) {
   return ReduceFactors(args, results, FactorKind::kReduce, ReduceOp::kMin);
 }
-// Parts of the result would not combine by a plain reduction.
+// A plain reduction cannot combine the results of parts.
 Result<Factors> WholeReduceFactors(const OpArgs& args, const Types& results) {
   return ReduceFactors(args, results, FactorKind::kWhole, ReduceOp::kSum);
 }
@@ -118,7 +118,7 @@ constexpr OpDef Reduce(std::string_view schema, ShapeFn shape, FactorsFn factors
           .example = example};
 }
 
-// --- One dimension whole, the shape unchanged: scans and softmax
+// --- One dimension cannot be split, and the shape is unchanged: scans and softmax
 
 Result<Types> ScanShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(DimAttr(args, args[0].rank()));
@@ -126,7 +126,7 @@ Result<Types> ScanShape(const OpArgs& args) {
   return Types{Type::Tensor(args.DTypeOr("dtype", dtype), args.dims(0))};
 }
 
-// `half_to_float` and `input_dtype` are how autograd spells a softmax that also casts.
+// `half_to_float` and `input_dtype` are autograd's arguments for a softmax that also casts.
 Result<Types> SoftmaxShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(DimAttr(args, args[0].rank()));
   DType dtype = args.dtype(0);

@@ -1,15 +1,16 @@
-// Views: other shapes over the same storage.
+// Views: other shapes of the same storage.
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ops/define.h"
+#include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
 namespace {
 
 // --- Reshaping
 
-// `size`, in which one -1 stands for what is left over. Symbols must occur on both sides, in the same order.
+// Resolves the -1 in the sizes of attribute `attr`. Symbols must occur on both sides in the same
+// order.
 Result<Dims> ReshapedDims(const OpArgs& args, std::string_view attr) {
   Dims size = args.Ints(attr);
   Dims known_in;
@@ -32,16 +33,16 @@ Result<Dims> ReshapedDims(const OpArgs& args, std::string_view attr) {
   std::string from = DimsText(args, args.dims(0));
   std::string to = DimsText(args, args.Ints(attr));
   if (symbols_in != symbols_out)
-    return Error(Diag::kReshape, "{} and {} have different sizes that are known at run time only",
+    return Error(Diag::kReshape, "{} and {} have different sizes that are known only at run time",
                  from, to);
   if (open == SIZE_MAX) {
     if (in == out) return size;
     return Error(Diag::kReshape, "{} has {}, {} has {}", from, Counted(in, "element"), to, out);
   }
   if (out == 0)
-    return Error(Diag::kReshape, "{} leaves -1 open, because another of its sizes is 0", to);
+    return Error(Diag::kReshape, "{} does not determine -1, because another size is 0", to);
   if (in % out != 0)
-    return Error(Diag::kReshape, "{} has {}, {} takes a multiple of {}", from,
+    return Error(Diag::kReshape, "{} has {}, but {} requires a multiple of {}", from,
                  Counted(in, "element"), to, out);
   size[open] = in / out;
   return size;
@@ -64,7 +65,7 @@ Result<Types> ViewDTypeShape(const OpArgs& args) {
   if (from != to) {
     HEDDLE_RETURN_IF_ERROR(CheckRankAtLeast(args, 0, 1));
     if (IsSymbol(dims.back()) || (from < to && dims.back() % (to / from) != 0)) {
-      return Error(Diag::kReshape, "the last dimension, {}, cannot be viewed as {} instead of {}",
+      return Error(Diag::kReshape, "the last dimension, {}, cannot be viewed as {} in place of {}",
                    DimText(args, dims.back()), Name(dtype), Name(args.dtype(0)));
     }
     dims.back() = from > to ? dims.back() * (from / to) : dims.back() / (to / from);
@@ -81,7 +82,7 @@ Result<std::vector<size_t>> Permutation(const OpArgs& args) {
   if (args.op().schema.Find("dims") != nullptr) {
     HEDDLE_TRY(std::vector<bool> flags, DimFlags(args, rank, "dims"));
     if (args.Ints("dims").size() != rank) {
-      return Error(Diag::kDimRange, "`dims` names {}, the tensor has {}",
+      return Error(Diag::kDimRange, "`dims` has {}, but the tensor has {}",
                    Counted(args.Ints("dims").size(), "dimension"), rank);
     }
     for (size_t d = 0; d < rank; ++d) order[d] = *WrapDim(args.Ints("dims")[d], rank);
@@ -123,7 +124,7 @@ Result<Types> UnsqueezeShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// Which dimensions go away if they have size 1.
+// Flags of the dimensions that are removed if they have size 1.
 Result<std::vector<bool>> SqueezedDims(const OpArgs& args) {
   size_t rank = args[0].rank();
   std::vector<bool> flags(rank, true);
@@ -148,7 +149,7 @@ Result<Types> SqueezeShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// A dimension that would go away if a rank's part of it had size 1 stays whole.
+// A dimension cannot be split if a rank's part might have size 1 and be removed.
 Result<Factors> SqueezeFactors(const OpArgs& args, const Types& results) {
   HEDDLE_TRY(std::vector<bool> flags, SqueezedDims(args));
   HEDDLE_TRY(Factors factors, ReshapeFactors(args, results));
@@ -171,7 +172,7 @@ Result<Types> ExpandShape(const OpArgs& args) {
     Dim have = d < offset ? 1 : from[d - offset];
     if (size[d] == -1 && d >= offset) size[d] = have;
     if (size[d] != have && have != 1) {
-      return Error(Diag::kShapeMismatch, "size {} in dimension {} does not stretch to {}",
+      return Error(Diag::kShapeMismatch, "size {} in dimension {} does not broadcast to {}",
                    DimText(args, have), d, DimText(args, size[d]));
     }
     if (size[d] < 0 && !IsSymbol(size[d]))
@@ -182,7 +183,7 @@ Result<Types> ExpandShape(const OpArgs& args) {
 
 // --- Taking parts
 
-// A size in a text must not become memory: no op has more results than this.
+// A hostile size must not allocate memory: no op has more results than this.
 constexpr int64_t kMaxParts = 4096;
 
 Result<Types> SliceShape(const OpArgs& args) {
@@ -193,7 +194,7 @@ Result<Types> SliceShape(const OpArgs& args) {
   return Types{WithDims(args, std::move(dims))};
 }
 
-// All dimensions but `dim` carry over; `dim` is whole on both sides unless a slice takes all of it.
+// All dimensions except `dim` carry over. `dim` cannot be split unless a slice takes all of it.
 Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
   size_t rank = args[0].rank();
   HEDDLE_TRY(size_t dim, DimAttr(args, rank));
@@ -212,7 +213,7 @@ Result<Factors> OneDimFactors(const OpArgs& args, const Types& results) {
   };
   for (const Type& type : args.operands()) factors.operands.push_back(fit(type));
   for (const Type& type : results) factors.results.push_back(fit(type));
-  // Sizes among the attributes of other ops are those of the whole.
+  // In other ops, sizes in attributes refer to the whole dimension.
   bool is_slice = args.op().schema.Find("step") != nullptr;
   if (rank > 0 && !is_slice) factors.factors[dim].kind = FactorKind::kWhole;
   return factors;
@@ -224,7 +225,7 @@ Result<Types> SelectShape(const OpArgs& args) {
   HEDDLE_TRY(size_t dim, DimAttr(args, dims.size()));
   int64_t index = args.Int("index");
   if (!IsSymbol(dims[dim]) && (index < -dims[dim] || index >= dims[dim])) {
-    return Error(Diag::kSlice, "index {} lies outside of dimension {}, of size {}", index, dim,
+    return Error(Diag::kSlice, "index {} is outside dimension {}, which has size {}", index, dim,
                  dims[dim]);
   }
   dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));
@@ -253,9 +254,8 @@ Result<Types> SplitShape(const OpArgs& args) {
   if (part < 0 || (part == 0 && size != 0))
     return Error(Diag::kSlice, "`split_size` is {} for a dimension of size {}", part, size);
   if (part > 0 && size / part > kMaxParts)
-    return Error(Diag::kSlice,
-                 "`split_size` {} makes {} parts of a dimension, at most {} are possible", part,
-                 size / part, kMaxParts);
+    return Error(Diag::kSlice, "`split_size` {} gives {} parts of a dimension; the maximum is {}",
+                 part, size / part, kMaxParts);
   std::vector<int64_t> sizes;
   for (int64_t left = size; left > 0 && part > 0; left -= part)
     sizes.push_back(std::min(part, left));
@@ -276,7 +276,8 @@ Result<Types> SplitWithSizesShape(const OpArgs& args) {
                    part);
   }
   if (sum != size)
-    return Error(Diag::kSlice, "`split_sizes` add up to {}, dimension {} is {}", sum, dim, size);
+    return Error(Diag::kSlice, "`split_sizes` add up to {}, but dimension {} is {}", sum, dim,
+                 size);
   return SplitInto(args, dim, sizes);
 }
 
@@ -285,7 +286,7 @@ Result<Types> UnbindShape(const OpArgs& args) {
   HEDDLE_TRY(size_t dim, DimAttr(args, args[0].rank()));
   HEDDLE_TRY(int64_t size, NumElements(args, {args.dims(0)[dim]}));
   if (size > kMaxParts)
-    return Error(Diag::kSlice, "dimension {} has size {}; at most {} parts are possible", dim, size,
+    return Error(Diag::kSlice, "dimension {} has size {}; the maximum is {} parts", dim, size,
                  kMaxParts);
   Dims dims = args.dims(0);
   dims.erase(dims.begin() + static_cast<ptrdiff_t>(dim));

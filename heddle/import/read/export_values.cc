@@ -42,7 +42,7 @@ const DTypeCode* FindDType(std::optional<JsonValue> code) {
   return at == std::end(kDTypeCodes) ? nullptr : at;
 }
 
-// A size: `{"as_int": 8}`, or an expression with the number that it had when the program was made.
+// A size: `{"as_int": 8}`, or an expression with its value at export time.
 std::optional<int64_t> SizeIn(JsonValue e) {
   std::optional<JsonValue> number = e.Find("as_int");
   if (std::optional<JsonValue> expression = e.Find("as_expr"); !number && expression) {
@@ -85,7 +85,7 @@ Result<Type> ExportValues::ReadType(std::string_view name, JsonValue meta) const
   const DTypeCode* dtype = FindDType(code);
   if (dtype == nullptr)
     return document_.Fail(code.value_or(meta),
-                          "tensor `{}` has an element type that Heddle does not have", name);
+                          "tensor `{}` has an element type that Heddle does not support", name);
   std::optional<JsonValue> sizes = meta.Find("sizes");
   if (!sizes || !sizes->is_array())
     return document_.Fail(sizes.value_or(meta), "tensor `{}` has no `sizes`", name);
@@ -124,7 +124,7 @@ Result<ForeignValue> ExportValues::Name(JsonValue e) {
   if (!e.is_string() || !IsValueName(e.string()))
     return document_.Fail(e, "{} is not a name of a value",
                           e.is_string() ? Quoted(e.string()) : std::string(Describe(e)));
-  // Behind the quote.
+  // After the quote.
   name_place_ = e.offset() + 1;
   return ForeignValue::Of(Kind::kName, program_.words.Intern(e.string()));
 }
@@ -144,7 +144,7 @@ Result<ForeignValue> ExportValues::Plain(JsonValue e, int depth) {
   return name && name->is_string() ? Name(*name) : Tagged(e, depth);
 }
 
-// JSON has no digits for numbers that are not finite, so they are texts.
+// JSON has no literals for infinities and NaN, so they are strings.
 Result<ForeignValue> ExportValues::Float(JsonValue e) const {
   ForeignValue value;
   value.kind = Kind::kFloat;
@@ -179,7 +179,7 @@ ForeignValue ExportValues::Constant(std::string_view tag, JsonValue e) {
 
 Result<ForeignValue> ExportValues::Items(JsonValue list, int depth) {
   if (depth > kDeepestArgument)
-    return document_.Fail(list, "an argument is nested more than {} deep", kDeepestArgument);
+    return document_.Fail(list, "an argument is nested more than {} levels deep", kDeepestArgument);
   std::vector<ForeignValue> items;
   for (JsonValue item : list.items()) {
     HEDDLE_TRY(ForeignValue value, Plain(item, depth + 1));
@@ -190,7 +190,7 @@ Result<ForeignValue> ExportValues::Items(JsonValue list, int depth) {
 
 Result<ForeignValue> ExportValues::Tagged(JsonValue e, int depth) {
   if (depth > kDeepestArgument || e.fields().empty())
-    return document_.Fail(e, "an argument is not one of the kinds that exist");
+    return document_.Fail(e, "an argument has an unknown kind");
   for (auto [tag, field] : e.fields()) {
     if (!field.is_null()) return Untag(tag, field, depth);
   }
@@ -214,7 +214,7 @@ Result<ForeignValue> ExportValues::Untag(std::string_view tag, JsonValue e, int 
       tag == "as_optional_tensor")
     return Tagged(e, depth + 1);
   if (e.is_array()) return Items(e, depth);
-  // A graph, an object, a number of two parts: nothing that a graph of Heddle holds.
+  // A graph, an object or a complex number, which Heddle's graphs cannot store.
   return ForeignValue::Of(Kind::kWord, program_.Word("torch.object"));
 }
 

@@ -11,33 +11,33 @@ namespace heddle {
 
 class ExportValues {
  public:
-  // Both outlive this. Types, words and items of lists go to `program`.
+  // Both must outlive this. Types, words and list items are added to `program`.
   ExportValues(const JsonDocument& document, ForeignProgram& program)
       : document_(document), program_(program) {}
 
-  // `tensor_values` and `sym_int_values` of a graph.
+  // Reads `tensor_values` and `sym_int_values` of a graph.
   Status ReadTensors(JsonValue tensors);
   void ReadSizes(JsonValue sizes);
-  // Null where the graph states none.
+  // Null if the graph states no type for the name.
   const Type* TypeOf(WordId name) const;
   std::optional<int64_t> SizeOf(WordId name) const;
 
-  // An argument: an object with one field that is not null, its tag.
+  // An argument: an object whose only field that is not null is its tag.
   Result<ForeignValue> Argument(JsonValue e) { return Tagged(e, 0); }
-  // Where the last name that was read begins.
+  // The offset of the last name that was read.
   size_t name_place() const { return name_place_; }
 
  private:
   Result<Type> ReadType(std::string_view name, JsonValue meta) const;
   Result<ForeignValue> Tagged(JsonValue e, int depth);
   Result<ForeignValue> Untag(std::string_view tag, JsonValue e, int depth);
-  // A value without a tag: what lists hold.
+  // An untagged value, as in lists.
   Result<ForeignValue> Plain(JsonValue e, int depth);
   Result<ForeignValue> Items(JsonValue list, int depth);
   Result<ForeignValue> Float(JsonValue e) const;
-  // The name of a value of the graph.
+  // A name of a value of the graph.
   Result<ForeignValue> Name(JsonValue e);
-  // A constant, as Python calls it.
+  // A constant under its Python name.
   ForeignValue Constant(std::string_view tag, JsonValue e);
 
   const JsonDocument& document_;
@@ -47,7 +47,7 @@ class ExportValues {
   size_t name_place_ = 0;
 };
 
-// Whether `text` can name a value of a graph.
+// Whether `text` is valid as the name of a value in a graph.
 bool IsValueName(std::string_view text);
 
 }  // namespace heddle

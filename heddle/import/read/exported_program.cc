@@ -29,11 +29,13 @@ class ExportReader {
     JsonValue root = document_.root();
     HEDDLE_RETURN_IF_ERROR(CheckVersion(root));
     HEDDLE_RETURN_IF_ERROR(ReadGroups(root));
+    HEDDLE_RETURN_IF_ERROR(ReadView(root));
     std::optional<JsonValue> module = root.Find("graph_module");
     std::optional<JsonValue> graph = module ? module->Find("graph") : std::nullopt;
     if (!graph || !graph->is_object())
-      return document_.Fail(root,
-                            "no `graph_module` with a `graph`; expected a program of torch.export");
+      return document_.Fail(
+          root,
+          "the file has no `graph_module` with a `graph`; expected a program of torch.export");
     if (std::optional<JsonValue> signature = module->Find("signature")) ReadSignature(*signature);
     HEDDLE_RETURN_IF_ERROR(ReadGraph(*graph));
     StateTypes();
@@ -44,11 +46,15 @@ class ExportReader {
   struct InputSpec {
     InputRole role = InputRole::kPlain;
     WordId label = {};
+    WordId unit = {};
+    // Of optimizer state, the label of its parameter.
+    WordId parameter = {};
   };
   struct OutputSpec {
     OutputRole role = OutputRole::kPlain;
-    // The parameter or input that it belongs to.
+    // The parameter or input that the output belongs to.
     WordId target = {};
+    WordId label = {};
   };
 
   Status CheckVersion(JsonValue root) const {
@@ -79,10 +85,22 @@ class ExportReader {
     return Done{};
   }
 
-  // --- The signature: what inputs and outputs are for
+  // `"view": "global"`
+  Status ReadView(JsonValue root) {
+    std::optional<JsonValue> view = root.Find("view");
+    if (!view || view->is_null()) return Done{};
+    std::string_view name = TextOf(root, "view");
+    if (name != "global" && name != "local")
+      return document_.Fail(*view, "`view` is {}, expected `global` or `local`",
+                            view->is_string() ? fmt::format("`{}`", name) : Describe(*view));
+    program_.global = name == "global";
+    return Done{};
+  }
+
+  // --- The signature: roles of inputs and outputs
 
   void ReadSignature(JsonValue signature) {
-    // A spec is a union: an object with one field that is not null, its tag.
+    // A spec is a union: an object whose only field that is not null is its tag.
     auto each = [&](std::string_view list, auto&& add) {
       std::optional<JsonValue> specs = signature.Find(list);
       if (!specs) return;
@@ -103,12 +121,18 @@ class ExportReader {
 
   InputSpec InputOf(std::string_view tag, JsonValue spec) {
     if (tag.empty()) return {};
+    auto word = [&](std::string_view key) { return program_.Word(TextOf(spec, key)); };
     if (tag == "parameter")
-      return {InputRole::kParam, program_.Word(TextOf(spec, "parameter_name"))};
-    if (tag == "buffer") return {InputRole::kBuffer, program_.Word(TextOf(spec, "buffer_name"))};
+      return {.role = InputRole::kParam, .label = word("parameter_name"), .unit = word("unit")};
+    if (tag == "buffer") return {.role = InputRole::kBuffer, .label = word("buffer_name")};
     if (tag == "tensor_constant")
-      return {InputRole::kBuffer, program_.Word(TextOf(spec, "tensor_constant_name"))};
-    return {InputRole::kBatch, {}};
+      return {.role = InputRole::kBuffer, .label = word("tensor_constant_name")};
+    if (tag == "optimizer_state")
+      return {.role = InputRole::kOpt,
+              .label = word("state_name"),
+              .parameter = word("parameter_name")};
+    if (tag == "hyper") return {.role = InputRole::kHyper, .label = word("label")};
+    return {.role = InputRole::kBatch, .label = word("label")};
   }
 
   OutputSpec OutputOf(std::string_view tag, JsonValue spec) {
@@ -121,6 +145,7 @@ class ExportReader {
     for (std::string_view key : {"parameter_name", "buffer_name", "user_input_name"}) {
       if (!output.target) output.target = program_.Word(TextOf(spec, key));
     }
+    output.label = program_.Word(TextOf(spec, "label"));
     return output;
   }
 
@@ -154,7 +179,7 @@ class ExportReader {
     for (JsonValue item : list.items()) {
       size_t position = count++;
       HEDDLE_TRY(ForeignValue value, values_.Argument(item));
-      // A constant that the caller passes: nothing reads it.
+      // A constant argument, which no node reads.
       if (value.kind != Kind::kName) continue;
       ForeignInput input;
       input.offset = values_.name_place();
@@ -162,13 +187,30 @@ class ExportReader {
       input.type = values_.TypeOf(input.name);
       if (input.type == nullptr) input.integer = values_.SizeOf(input.name);
       if (position < input_specs_.size()) {
-        input.role = input_specs_[position].role;
-        input.label = input_specs_[position].label;
+        const InputSpec& spec = input_specs_[position];
+        input.role = spec.role;
+        input.label = spec.label;
+        input.unit = spec.unit;
+        if (spec.role == InputRole::kOpt) {
+          HEDDLE_TRY(input.index, NumberOf(spec.parameter, item));
+        }
       }
       program_.inputs.push_back(input);
     }
     program_.has_signature = input_specs_.size() == count && count > 0;
     return Done{};
+  }
+
+  // The number of a parameter among the parameters.
+  Result<int64_t> NumberOf(WordId parameter, JsonValue place) const {
+    int64_t number = 0;
+    for (const InputSpec& spec : input_specs_) {
+      if (spec.role != InputRole::kParam) continue;
+      if (spec.label == parameter) return number;
+      ++number;
+    }
+    return document_.Fail(place, "optimizer state of `{}`, which is not a parameter",
+                          program_.text(parameter));
   }
 
   Status ReadOutputs(JsonValue list) {
@@ -181,6 +223,7 @@ class ExportReader {
       if (position < output_specs_.size()) {
         output.role = output_specs_[position].role;
         output.target = output_specs_[position].target;
+        output.label = output_specs_[position].label;
       }
       program_.outputs.push_back(output);
       ++position;
@@ -211,7 +254,7 @@ class ExportReader {
     return Done{};
   }
 
-  // A list of a node; none where it is missing or null.
+  // A list in a node; nullopt if it is missing or null.
   Result<std::optional<JsonValue>> ListOf(JsonValue node, std::string_view key) const {
     std::optional<JsonValue> list = node.Find(key);
     if (!list || list->is_null()) return std::optional<JsonValue>();
@@ -234,7 +277,8 @@ class ExportReader {
     return Done{};
   }
 
-  // One tensor; or several, or a list of them, each by its name. `given` names the call as a whole.
+  // Reads one tensor, several, or a list of them, each with its name. `given` is the name of the
+  // whole call.
   Status ReadResults(const std::optional<JsonValue>& outputs, std::string_view given,
                      ForeignCall& call) {
     std::vector<ForeignValue> results;
@@ -267,7 +311,7 @@ class ExportReader {
     return Done{};
   }
 
-  // The module that the node belongs to.
+  // Sets the module of the node.
   void SetScope(JsonValue node, ForeignCall& call) {
     std::string_view scope = TextOf(node, "scope");
     if (std::optional<JsonValue> metadata = node.Find("metadata"); scope.empty() && metadata) {
@@ -280,22 +324,10 @@ class ExportReader {
     }
     if (scope.starts_with("L['self'].")) scope.remove_prefix(10);
     while (scope.ends_with('.')) scope.remove_suffix(1);
-    if (!scope.empty() && scope[0] != '.' && scope.find("..") == std::string_view::npos)
-      call.scope = ScopeWord(scope);
+    call.scope = program_.ScopeWord(scope);
   }
 
-  // Characters that a scope may not have become `_`.
-  WordId ScopeWord(std::string_view scope) {
-    auto good = [](char c) {
-      return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
-    };
-    if (std::ranges::all_of(scope, good)) return program_.Word(scope);
-    std::string clean(scope);
-    std::ranges::replace_if(clean, std::not_fn(good), '_');
-    return program_.Word(clean);
-  }
-
-  // Types are stated by name, apart from the nodes.
+  // Types are stated by name, separately from the nodes.
   void StateTypes() {
     for (ForeignCall& call : program_.calls) {
       if (!call.several && call.result_count == 0) call.stated = values_.TypeOf(call.name);
@@ -306,7 +338,7 @@ class ExportReader {
   const JsonDocument& document_;
   ForeignProgram program_;
   ExportValues values_;
-  // By position.
+  // Indexed by position.
   std::vector<InputSpec> input_specs_;
   std::vector<OutputSpec> output_specs_;
 };
@@ -328,7 +360,7 @@ Result<std::string> ReadModelJson(std::string_view bytes, const std::string& fil
   HEDDLE_TRY(ZipArchive archive, ZipArchive::Open(bytes, file));
   const ZipArchive::Entry* model = nullptr;
   for (const ZipArchive::Entry& entry : archive.entries()) {
-    // Everything stands in one folder, usually called as the file.
+    // All entries are in one folder, usually named like the file.
     std::string_view name = entry.name.substr(entry.name.find('/') + 1);
     bool is_model = name.ends_with(".json") && name.starts_with("models/");
     is_model |= entry.name.ends_with("serialized_exported_program.json");

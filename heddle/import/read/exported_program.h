@@ -1,7 +1,7 @@
-// ExportedProgram: what torch.export writes, as JSON or as an archive (.pt2) that holds it; and the same JSON from other exporters, with a
-// header of Heddle's.
+// ExportedProgram: the format of torch.export, as JSON or in an archive (.pt2), and the same JSON
+// from other exporters with Heddle's header.
 //
-// Of an archive only `models/*.json` is read. Nothing is unpickled, and no weight is looked at.
+// Reads only `models/*.json` of an archive. It unpickles nothing and reads no weights.
 #pragma once
 
 #include "heddle/core/base/result.h"
@@ -10,7 +10,7 @@
 namespace heddle {
 
 Result<ForeignProgram> ReadExportedProgram(const std::string& json, const std::string& file);
-// The JSON in an archive.
+// The JSON of the program in an archive.
 Result<std::string> ReadModelJson(std::string_view archive, const std::string& file);
 
 }  // namespace heddle

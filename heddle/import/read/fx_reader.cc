@@ -16,7 +16,7 @@ struct Operator {
   std::string_view symbol;
   std::string_view target;
 };
-// Longer ones first.
+// Longer operators first.
 constexpr Operator kOperators[] = {
     {"//", "operator.floordiv"}, {">=", "operator.ge"},     {"<=", "operator.le"},
     {"==", "operator.eq"},       {"!=", "operator.ne"},     {"**", "operator.pow"},
@@ -42,7 +42,7 @@ class FxReader {
  private:
   std::string_view text() const { return source_.text(); }
 
-  // The name behind `class` at this place.
+  // The name after `class` at this position.
   std::string_view ClassAt(size_t at) const {
     size_t begin = at + kClass.size();
     size_t end = text().find_first_of("(:\n", begin);
@@ -54,14 +54,14 @@ class FxReader {
     size_t at = text().find(kForward);
     if (at == std::string_view::npos)
       return cursor_.Fail(0, 1, Diag::kSyntax,
-                          "no method `forward`; expected a graph as `print_readable` or a repro of "
-                          "Inductor has it");
+                          "the file has no method `forward`; expected the output of "
+                          "`print_readable` or a repro of Inductor");
     size_t chosen = at;
     std::string_view chosen_class;
     std::string_view last_class;
     size_t before = 0;
     for (bool first = true; at != std::string_view::npos; at = text().find(kForward, at + 1)) {
-      // The last one since the `forward` before this.
+      // The last one since the previous `forward`.
       size_t behind = text().substr(before, at - before).rfind(kClass);
       if (behind != std::string_view::npos) last_class = ClassAt(before + behind);
       before = at;
@@ -111,7 +111,7 @@ class FxReader {
     return cursor_.Expect(':', "after the inputs");
   }
 
-  // What stands behind `:`, or null. Classes as annotations say nothing of shapes.
+  // The type after `:`, or null. Annotations that are Python classes state no shape.
   const Type* Annotation() {
     cursor_.SkipSpace();
     if (std::optional<std::string_view> quoted = cursor_.TakeString()) return TypeOf(*quoted);
@@ -148,7 +148,7 @@ class FxReader {
       return cursor_.Fail(call.offset, 1, Diag::kSyntax,
                           "expected a statement as in `mm = torch.ops.aten.mm.default(a, b)`");
     if (cursor_.Peek() == '.') {
-      // A call for its effect, without a name.
+      // A call for its effect, without a result name.
       cursor_.set_offset(call.offset);
       return ReadCall(call, {});
     }
@@ -170,8 +170,8 @@ class FxReader {
     return true;
   }
 
-  // `params_1, params_2, x_1, = fx_pytree.tree_flatten_spec([params, x], self._in_spec)`: the inputs of
-  // the graph are on the left, and the arguments of `forward` hold them.
+  // `params_1, params_2, x_1, = fx_pytree.tree_flatten_spec([params, x], self._in_spec)`: the
+  // inputs of the graph are on the left. The arguments of `forward` contain them.
   bool ReadFlattening(size_t begin) {
     std::vector<ForeignInput> inputs;
     cursor_.set_offset(begin);
@@ -193,15 +193,15 @@ class FxReader {
     cursor_.SkipBlanks();
     if (!cursor_.TakeText("fx_pytree.tree_flatten_spec(") || !program_.calls.empty())
       return cursor_.Fail(begin, 1, Diag::kSyntax,
-                          "several names are assigned; only the inputs of a graph are, from "
-                          "`fx_pytree.tree_flatten_spec`, before its first statement");
+                          "a statement assigns several names; only inputs may be, from "
+                          "`fx_pytree.tree_flatten_spec`, before the first statement");
     program_.inputs = std::move(inputs);
     program_.arguments = program_.inputs.size();
     cursor_.SkipLine();
     return true;
   }
 
-  // What stands behind `=`, to the end of the line.
+  // Reads the text from `=` to the end of the line.
   bool ReadCall(ForeignCall& call, std::string_view name) {
     call.first_arg = static_cast<uint32_t>(program_.args.size());
     if (!ReadRightSide(call, name)) return false;
@@ -209,8 +209,7 @@ class FxReader {
     cursor_.SkipBlanks();
     char next = cursor_.Peek();
     if (next != '\0' && next != '\n' && next != ';' && next != '#')
-      return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax,
-                          "a statement goes on where it should end");
+      return cursor_.Fail(cursor_.offset(), 1, Diag::kSyntax, "unexpected text after a statement");
     cursor_.SkipLine();
     ++program_.statements;
     if (call.target == getitem_ || call.target == operator_getitem_) {
@@ -227,7 +226,7 @@ class FxReader {
     program_.output_call.offset = cursor_.offset() - 6;
     program_.output_call.name = program_.Word("output");
     cursor_.SkipBlanks();
-    // The tree that the caller gets back; its leaves are the outputs.
+    // The tree that the graph returns. Its leaves are the outputs.
     cursor_.TakeText("pytree.tree_unflatten(");
     ForeignValue value;
     if (!cursor_.Value(value)) return false;
@@ -273,7 +272,7 @@ class FxReader {
     return program_.targets.Intern(callee);
   }
 
-  // `split_3[0]`, the opening bracket already taken.
+  // `split_3[0]`, after its opening bracket.
   bool ReadItem(const ForeignCall& call, WordId of) {
     ForeignValue at;
     if (!cursor_.Value(at) || !cursor_.Expect(']', "after an index")) return false;
@@ -281,8 +280,8 @@ class FxReader {
     return true;
   }
 
-  // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which somebody has to hand in. A submodule has no type, and
-  // nothing to run.
+  // `_tensor_constant0 = self._tensor_constant0`: a tensor of the module, which becomes an input. A
+  // submodule has no type and is skipped.
   void AddConstant(const ForeignCall& call, std::string_view label) {
     bool is_tensor = call.stated != nullptr || label.starts_with("_tensor_constant");
     if (!is_tensor || !call.name) return;
@@ -294,7 +293,7 @@ class FxReader {
     program_.inputs.push_back(input);
   }
 
-  // `a + 4`, `a >= 0`, or a value alone.
+  // `a + 4`, `a >= 0`, or a single value.
   bool ReadOperator(ForeignCall& call) {
     size_t begin = cursor_.offset();
     ForeignArg left;
@@ -320,22 +319,23 @@ class FxReader {
     FoldItem(call, named ? args[0].value.word : WordId(), named ? args[1].value : ForeignValue());
   }
 
-  // An item of a call becomes the name of one of its results. What cannot is said when all statements could be read.
+  // Converts an item of a call to the name of one of its results. Reports items that it cannot
+  // convert after all statements were read.
   void FoldItem(const ForeignCall& call, WordId of, const ForeignValue& at) {
     if (bad_item_) return;
     uint32_t source = of ? CallNamed(of) : kNoCall;
     if (source == kNoCall)
       return FailItem(call, Diag::kUndefinedValue,
-                      "`{}` is an item of something that no statement before it makes");
+                      "`{}` is an item of a value that is not defined before it");
     if (at.kind != Kind::kInt && at.kind != Kind::kString)
       return FailItem(call, Diag::kBadLiteral,
-                      "`{}` is an item, but neither by number nor by name");
+                      "the index of item `{}` is neither a number nor a name");
     program_.calls[source].several = true;
     program_.results.push_back({call.name, at.word, at.integer, call.stated});
     item_calls_.push_back(source);
   }
 
-  // The last call of this name, or kNoCall.
+  // The last call with this name, or kNoCall.
   uint32_t CallNamed(WordId name) const {
     return name.index() < named_calls_.size() ? named_calls_[name] : kNoCall;
   }
@@ -352,15 +352,15 @@ class FxReader {
   SourceText source_;
   ForeignProgram program_;
   PythonCursor cursor_;
-  // The targets of calls that name an item.
+  // The targets of calls that return an item.
   TargetId getitem_ = program_.targets.Intern("getitem");
   TargetId operator_getitem_ = program_.targets.Intern("operator.getitem");
-  // The calls of all items so far, and the first item that is none.
+  // The calls of all items so far, and the first statement that is not an item.
   std::vector<uint32_t> item_calls_;
   std::optional<Failure> bad_item_;
-  // The last call of each name.
+  // Indexed by name: its last call.
   Table<WordId, uint32_t> named_calls_;
-  // Types of inputs that a dictionary, list or tuple holds.
+  // Types of inputs inside a dictionary, list or tuple.
   Table<WordId, const Type*> declared_;
 };
 

@@ -1,8 +1,9 @@
-// FxReader: graphs that PyTorch prints as Python: `print_readable` of an FX graph, and the "repro" files of Inductor.
+// FxReader: graphs that PyTorch prints as Python, such as `print_readable` of an FX graph and
+// Inductor's repro files.
 //
-// A file has a class with a method `forward`, one statement for each node, which ends in `return`. A repro also has
-// `load_args(reader)` with types and sizes of the arguments, and names its process groups. Of several classes `Repro` is read, or
-// else the first.
+// A file has a class with a method `forward`, with one statement per node and a final `return`. A
+// repro also has `load_args(reader)` with the types and sizes of the arguments, and declares its
+// process groups. If a file has several classes, the reader uses `Repro`, or else the first.
 #pragma once
 
 #include "heddle/core/base/result.h"
@@ -10,7 +11,7 @@
 
 namespace heddle {
 
-// `text` outlives the program.
+// `text` must outlive the program.
 Result<ForeignProgram> ReadFx(std::string_view text, const std::string& file);
 
 }  // namespace heddle

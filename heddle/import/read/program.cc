@@ -1,7 +1,10 @@
 #include "heddle/import/read/program.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+
+#include "heddle/core/base/scanner.h"
 
 namespace heddle {
 
@@ -15,10 +18,23 @@ ForeignValue ForeignProgram::TakeList(ForeignValue::Kind kind, std::vector<Forei
   return list;
 }
 
+WordId ForeignProgram::ScopeWord(std::string_view path) {
+  if (path.empty() || path[0] == '.' || path.ends_with('.') ||
+      path.find("..") != std::string_view::npos)
+    return WordId();
+  auto good = [](char c) {
+    return (kCharClasses[static_cast<unsigned char>(c)] & CharClass::kScope) != 0;
+  };
+  if (std::ranges::all_of(path, good)) return Word(path);
+  std::string clean(path);
+  std::ranges::replace_if(clean, std::not_fn(good), '_');
+  return Word(clean);
+}
+
 void ForeignProgram::AssignResults(std::span<const uint32_t> calls_of_results) {
   std::vector<uint32_t> order(results.size());
   std::iota(order.begin(), order.end(), 0);
-  // Most files name results right behind their call.
+  // In most files, results directly follow their call.
   auto call_of = [&](uint32_t result) { return calls_of_results[result]; };
   if (!std::ranges::is_sorted(order, {}, call_of)) {
     std::ranges::stable_sort(order, {}, call_of);

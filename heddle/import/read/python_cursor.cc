@@ -9,10 +9,10 @@ namespace {
 
 using Kind = ForeignValue::Kind;
 
-// Deeper than any printed graph, and far from the end of the stack.
+// Deeper than any printed graph, but far below the limit of the stack.
 constexpr int kDeepestList = 64;
 
-// Sets `value` to the literal that `word` is; false if the word is a name.
+// Sets `value` to the literal `word`. Returns false if the word is a name.
 bool TakeLiteral(std::string_view word, ForeignValue& value) {
   if (word == "None") return true;
   if (word == "True" || word == "False") {
@@ -124,7 +124,7 @@ bool PythonCursor::Dict(int depth, ForeignValue& dict) {
 bool PythonCursor::Value(ForeignValue& value, int depth) {
   SkipSpace();
   if (depth > kDeepestList)
-    return Fail(at_, 1, Diag::kSyntax, "lists are nested more than {} deep", kDeepestList);
+    return Fail(at_, 1, Diag::kSyntax, "lists are nested more than {} levels deep", kDeepestList);
   char c = Peek();
   if (IsDigit(c)) return Number(value);
   if (c == '[' || c == '(') {
@@ -169,13 +169,13 @@ bool PythonCursor::WordValue(size_t begin, std::string_view word, ForeignValue& 
   return true;
 }
 
-// `device(type='cuda', index=0)`: the text up to the parenthesis that closes it.
+// `device(type='cuda', index=0)`: skips to its closing parenthesis.
 bool PythonCursor::SkipCall() {
   size_t begin = at_;
   int open = 0;
   do {
     if (Peek() == '\'' || Peek() == '"') {
-      if (!TakeString()) return Fail(at_, 1, Diag::kSyntax, "a string that does not end");
+      if (!TakeString()) return Fail(at_, 1, Diag::kSyntax, "a string has no closing quote");
       continue;
     }
     if (Peek() == '(') ++open;
@@ -252,13 +252,14 @@ bool PythonCursor::Factor(const Symbols& symbols, int depth, int64_t& factor) {
   SkipSpace();
   size_t begin = at_;
   if (depth > kDeepestList)
-    return Fail(at_, 1, Diag::kSyntax, "parentheses are nested more than {} deep", kDeepestList);
+    return Fail(at_, 1, Diag::kSyntax, "parentheses are nested more than {} levels deep",
+                kDeepestList);
   if (Take('(')) return Sum(symbols, depth + 1, factor) && Expect(')', "after a size");
   std::string_view name = TakeName();
   if (!name.empty()) {
     auto symbol = symbols.find(name);
     if (symbol == symbols.end())
-      return Fail(begin, name.size(), Diag::kUnknownSymbol, "the size `{}` is given nowhere", name);
+      return Fail(begin, name.size(), Diag::kUnknownSymbol, "the size `{}` is not defined", name);
     factor = symbol->second;
     return true;
   }

@@ -1,6 +1,6 @@
-// PythonCursor: reads the little of Python that printed graphs consist of: names, literals, calls, sizes.
+// PythonCursor: parses the subset of Python in printed graphs: names, literals, calls, sizes.
 //
-// What reads something answers whether it could. The first thing that could not be read is kept as the failure.
+// Parsing functions return whether they succeeded. The cursor keeps the first failure.
 #pragma once
 
 #include <unordered_map>
@@ -13,7 +13,7 @@ namespace heddle {
 
 class PythonCursor {
  public:
-  // Both outlive this. Words, and items of lists, go to `program`.
+  // Both must outlive this. Words and list items are added to `program`.
   PythonCursor(const SourceText& source, ForeignProgram& program)
       : source_(source), text_(source.text()), program_(program) {}
 
@@ -22,7 +22,7 @@ class PythonCursor {
   bool AtEnd() const { return at_ >= text_.size(); }
   std::string_view text() const { return text_; }
 
-  // Blanks on this line; in brackets a line end is a blank, too, and so is a comment.
+  // Skips blanks on this line. Inside brackets it also skips line ends and comments.
   void SkipBlanks() {
     while (at_ < text_.size() && IsBlank(text_[at_])) ++at_;
   }
@@ -51,13 +51,13 @@ class PythonCursor {
     return true;
   }
   bool TakeWord(std::string_view word);
-  // Takes just this if it stands here.
+  // Takes exactly this text if it is next.
   bool TakeText(std::string_view text) {
     if (!text_.substr(at_).starts_with(text)) return false;
     at_ += text.size();
     return true;
   }
-  // `a`, or `a.b.c`; empty if none stands here.
+  // `a`, or `a.b.c`; empty if no name is next.
   std::string_view TakeName() {
     size_t begin = at_;
     if (IsDigit(Peek())) return {};
@@ -67,20 +67,20 @@ class PythonCursor {
     return text_.substr(begin, end - begin);
   }
   std::string_view TakeDotted();
-  // A string in single or double quotes, what stands between them.
+  // The content of a string in single or double quotes.
   std::optional<std::string_view> TakeString();
 
   bool Expect(char c, std::string_view where) {
     return Take(c) || Fail(at_, 1, Diag::kSyntax, "expected `{}` {}", c, where);
   }
   bool Value(ForeignValue& value) { return Value(value, 0); }
-  // `(a, b, name=c)`, the opening parenthesis already taken. Appends the arguments to those of the program.
+  // `(a, b, name=c)`, after its opening parenthesis. Appends the arguments to the program.
   bool Arguments();
-  // A size: whole numbers and names with + - * // and parentheses.
+  // Evaluates a size: whole numbers and names with + - * // and parentheses.
   using Symbols = std::unordered_map<std::string_view, int64_t>;
   bool Size(const Symbols& symbols, int64_t& size) { return Sum(symbols, 0, size); }
 
-  // Always false.
+  // Returns false.
   template <typename... Args>
   bool Fail(size_t offset, size_t width, Diag kind, fmt::format_string<Args...> format,
             Args&&... args) {
@@ -98,7 +98,8 @@ class PythonCursor {
   }
 
   bool Value(ForeignValue& value, int depth);
-  // The value of a dotted word that begins at `begin` and was just taken: a name, a literal, a constant or a call.
+  // The value of a dotted word that begins at `begin` and was just taken: a name, a literal, a
+  // constant or a call.
   bool WordValue(size_t begin, std::string_view word, ForeignValue& value);
   bool Argument(ForeignArg& arg);
   bool List(char close, int depth, ForeignValue& list);
@@ -113,7 +114,7 @@ class PythonCursor {
   std::string_view text_;
   ForeignProgram& program_;
   size_t at_ = 0;
-  // Items of lists that have not ended yet.
+  // Items of unfinished lists.
   std::vector<ForeignValue> open_items_;
   Failure failure_;
 };

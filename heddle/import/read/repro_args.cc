@@ -18,11 +18,11 @@ class ReproArgs {
   bool Read() { return ReadLoadArgs() && ReadGroups(); }
 
  private:
-  // --- load_args: what the arguments are
+  // --- load_args: the types of arguments
 
   bool ReadLoadArgs() {
     constexpr std::string_view kLoad = "def load_args(reader):";
-    // It stands behind the graph, or somewhere else.
+    // It usually follows the graph, but may be elsewhere.
     size_t at = text_.find(kLoad, cursor_.offset());
     if (at == std::string_view::npos) at = text_.find(kLoad);
     if (at == std::string_view::npos) return true;
@@ -52,7 +52,7 @@ class ReproArgs {
     return true;
   }
 
-  // `buf0 = reader.storage(...)`, whose tensor says everything; `u8 = u9 = 512`.
+  // `buf0 = reader.storage(...)`, which the tensor's own arguments repeat; `u8 = u9 = 512`.
   bool ReadAssignment(std::string_view name) {
     std::vector<std::string_view> names = {name};
     while (true) {
@@ -90,13 +90,13 @@ class ReproArgs {
     if (!ReadType(begin, input, type)) return false;
     if (input.type != nullptr && *input.type != type)
       return cursor_.Fail(begin, 1, Diag::kShapeMismatch,
-                          "input `{}` has another type here than in `forward`",
+                          "input `{}` has a different type in `forward`",
                           program_.text(input.name));
     input.type = &program_.types.emplace_back(std::move(type));
     return true;
   }
 
-  // `, (2, 8192), dtype=torch.int64, is_leaf=True)`, of an argument that begins there.
+  // `, (2, 8192), dtype=torch.int64, is_leaf=True)`, for the argument that begins at `begin`.
   bool ReadType(size_t begin, const ForeignInput& input, Type& type) {
     if (!cursor_.Expect(',', "after the storage")) return false;
     Dims dims;
@@ -120,7 +120,7 @@ class ReproArgs {
       std::optional<DType> given = ParseTorchDType(word);
       if (!given)
         return cursor_.Fail(at, std::max<size_t>(1, word.size()), Diag::kBadType,
-                            "`{}` is not an element type that Heddle has", word);
+                            "`{}` is not an element type that Heddle supports", word);
       dtype = *given;
     }
     if (!cursor_.Expect(')', "after an argument")) return false;
@@ -180,7 +180,7 @@ class ReproArgs {
   std::string_view text_;
   PythonCursor& cursor_;
   ForeignProgram& program_;
-  // Sizes that `load_args` gives by name.
+  // Sizes that `load_args` names.
   PythonCursor::Symbols sizes_;
 };
 

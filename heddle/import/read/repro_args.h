@@ -1,4 +1,4 @@
-// What a repro of Inductor says besides its graph: types and sizes of the arguments, and process groups.
+// Further contents of Inductor's repros: types and sizes of the arguments, and process groups.
 #pragma once
 
 #include "heddle/import/read/program.h"
@@ -6,8 +6,8 @@
 
 namespace heddle {
 
-// Inputs of the program get the types that `load_args` states. Nothing happens to a file that has none of it. False if
-// something could not be read, which `cursor` has as its failure.
+// Sets the types of the program's inputs to those of `load_args`. Does nothing for a file without
+// it. Returns false on a syntax error, which `cursor` stores as its failure.
 bool ReadReproArgs(std::string_view text, PythonCursor& cursor, ForeignProgram& program);
 
 }  // namespace heddle

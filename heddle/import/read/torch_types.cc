@@ -28,7 +28,7 @@ constexpr TorchDType kTorchDTypes[] = {
     {"uint64", "u64", DType::kU64},
     {"float8_e4m3fn", "f8e4m3fn", DType::kF8E4M3},
     {"float8_e5m2", "f8e5m2", DType::kF8E5M2},
-    // Other names of the same.
+    // Synonyms.
     {"float", "f32", DType::kF32},
     {"double", "f64", DType::kF64},
     {"half", "f16", DType::kF16},

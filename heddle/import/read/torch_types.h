@@ -1,4 +1,4 @@
-// Types in the words of PyTorch.
+// PyTorch's notations for types.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,10 @@
 
 namespace heddle {
 
-// A type as FX prints it: `bf16[2, 4096]`, `f32[8][1]cuda:0`. None where a size is a symbol, or it is no tensor.
+// A type as FX prints it: `bf16[2, 4096]`, `f32[8][1]cuda:0`. Nullopt if a size is a symbol, or if
+// it is not a tensor type.
 std::optional<Type> ParseFxType(std::string_view text);
-// `torch.bfloat16`, or none.
+// `torch.bfloat16`; nullopt for other words.
 std::optional<DType> ParseTorchDType(std::string_view word);
 
 }  // namespace heddle

@@ -19,10 +19,10 @@ constexpr size_t kEndBytes = 22;
 constexpr size_t kEntryBytes = 46;
 constexpr size_t kLocalBytes = 30;
 constexpr uint32_t kIn64 = 0xffffffff;
-// What packed text can grow to, and no bomb.
+// Largest accepted compression ratio: text stays below it, zip bombs do not.
 constexpr uint64_t kMostGrowth = 64;
 
-// Little-endian numbers at a place; 0 beyond the end, which the signatures are not.
+// Little-endian number at an offset; 0 past the end, which matches no signature.
 uint64_t NumberAt(std::string_view bytes, uint64_t at, size_t width) {
   if (at > bytes.size() || bytes.size() - at < width) return 0;
   uint64_t number = 0;
@@ -36,7 +36,7 @@ uint32_t Word(std::string_view bytes, uint64_t at) {
   return static_cast<uint32_t>(NumberAt(bytes, at, 4));
 }
 
-// Whether [at, at + size) lies in the file.
+// Whether [at, at + size) is inside the file.
 bool Fits(std::string_view bytes, uint64_t at, uint64_t size) {
   return at <= bytes.size() && size <= bytes.size() - at;
 }
@@ -52,7 +52,8 @@ bool IsTrick(std::string_view name) {
   return odd;
 }
 
-// Sizes and places beyond 32 bits stand in an extra field, those that the entry leaves open, in this order.
+// An extra field has sizes and offsets beyond 32 bits: those that the entry leaves open, in this
+// order.
 void Read64(std::string_view extra, ZipArchive::Entry& entry) {
   for (size_t at = 0; at + 4 <= extra.size();) {
     size_t length = Half(extra, at + 2);
@@ -86,7 +87,7 @@ Result<ZipArchive> ZipArchive::Open(std::string_view bytes, const std::string& f
 }
 
 Status ZipArchive::ReadDirectory() {
-  // The end is behind a comment of up to 64 KiB.
+  // A comment of up to 64 KiB may follow the end record.
   size_t least = bytes_.size() > kEndBytes + 0xffff ? bytes_.size() - kEndBytes - 0xffff : 0;
   std::optional<size_t> end;
   for (size_t at = bytes_.size() < kEndBytes ? 0 : bytes_.size() - kEndBytes + 1; at-- > least;) {
@@ -94,7 +95,7 @@ Status ZipArchive::ReadDirectory() {
     end = at;
     break;
   }
-  if (!end) return Fail("the archive has no end; it is cut off");
+  if (!end) return Fail("the archive has no end record; it is truncated");
   uint64_t count = Half(bytes_, *end + 10);
   uint64_t at = Word(bytes_, *end + 16);
   bool large = count == 0xffff || at == kIn64;
@@ -106,12 +107,12 @@ Status ZipArchive::ReadDirectory() {
   }
   for (uint64_t i = 0; i < count; ++i) {
     if (!Fits(bytes_, at, kEntryBytes) || Word(bytes_, at) != kDirectoryEntry)
-      return Fail("the directory names {} entries, entry {} is not there", count, i + 1);
+      return Fail("the directory has {} entries, but entry {} is missing", count, i + 1);
     uint64_t name = Half(bytes_, at + 28);
     uint64_t extra = Half(bytes_, at + 30);
     uint64_t comment = Half(bytes_, at + 32);
     if (!Fits(bytes_, at + kEntryBytes, name + extra + comment))
-      return Fail("entry {} of the directory goes beyond the file", i + 1);
+      return Fail("entry {} of the directory extends past the end of the file", i + 1);
     Entry entry;
     entry.name = bytes_.substr(at + kEntryBytes, name);
     entry.method = Half(bytes_, at + 10);
@@ -120,8 +121,7 @@ Status ZipArchive::ReadDirectory() {
     entry.size = Word(bytes_, at + 24);
     entry.offset = Word(bytes_, at + 42);
     Read64(bytes_.substr(at + kEntryBytes + name, extra), entry);
-    if (IsTrick(entry.name))
-      return Fail("entry {} has a name that leads out of the archive", i + 1);
+    if (IsTrick(entry.name)) return Fail("entry {} has a path outside the archive", i + 1);
     entries_.push_back(entry);
     at += kEntryBytes + name + extra + comment;
   }
@@ -131,10 +131,10 @@ Status ZipArchive::ReadDirectory() {
 Result<std::string> ZipArchive::Read(const Entry& entry) const {
   uint64_t at = entry.offset;
   if (!Fits(bytes_, at, kLocalBytes) || Word(bytes_, at) != kLocalHeader)
-    return Fail("`{}` is not where the directory says", entry.name);
+    return Fail("`{}` is not at the offset that the directory states", entry.name);
   uint64_t data = at + kLocalBytes + Half(bytes_, at + 26) + Half(bytes_, at + 28);
   if (!Fits(bytes_, data, entry.packed))
-    return Fail("`{}` has {} bytes, and goes beyond the file", entry.name, entry.packed);
+    return Fail("`{}` has {} bytes and extends past the end of the file", entry.name, entry.packed);
   std::string_view packed = bytes_.substr(data, entry.packed);
   if (entry.method == 8 && entry.size > kMostGrowth * (entry.packed + 1))
     return Fail("`{}` claims {} bytes in {}", entry.name, entry.size, entry.packed);
@@ -144,8 +144,8 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
   std::string content;
   if (entry.method == 0) {
     if (entry.size != entry.packed)
-      return Fail("`{}` has {} bytes in {}, and is not packed", entry.name, entry.size,
-                  entry.packed);
+      return Fail("`{}` is not compressed, but its sizes are {} and {} bytes", entry.name,
+                  entry.size, entry.packed);
     content = packed;
   } else if (entry.method == 8) {
     content.resize(entry.size);
@@ -154,21 +154,22 @@ Result<std::string> ZipArchive::Read(const Entry& entry) const {
     stream.avail_in = static_cast<uInt>(packed.size());
     stream.next_out = reinterpret_cast<Bytef*>(content.data());
     stream.avail_out = static_cast<uInt>(content.size());
-    // Without zlib's own header.
+    // Raw data without zlib's header.
     bool good = packed.size() <= UINT32_MAX && content.size() <= UINT32_MAX &&
                 inflateInit2(&stream, -MAX_WBITS) == Z_OK;
     if (good) {
       good = inflate(&stream, Z_FINISH) == Z_STREAM_END && stream.total_out == content.size();
       inflateEnd(&stream);
     }
-    if (!good) return Fail("`{}` does not unpack to its {} bytes", entry.name, entry.size);
+    if (!good) return Fail("`{}` does not decompress to its {} bytes", entry.name, entry.size);
   } else {
-    return Fail("`{}` is packed by method {}, which is not read", entry.name, entry.method);
+    return Fail("`{}` is compressed with method {}, which is not supported", entry.name,
+                entry.method);
   }
   uLong checksum = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
-  // PyTorch's writer may leave it out.
+  // PyTorch's writer may omit it.
   if (entry.checksum != 0 && checksum != entry.checksum)
-    return Fail("`{}` does not have the checksum that the directory says", entry.name);
+    return Fail("the checksum of `{}` differs from the directory's", entry.name);
   return content;
 }
 

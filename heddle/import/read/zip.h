@@ -1,4 +1,4 @@
-// ZipArchive: the entries of a zip file in memory. Nothing is unpacked but what is asked for.
+// ZipArchive: the entries of a zip file in memory. Decompresses entries only on request.
 #pragma once
 
 #include <string>
@@ -17,13 +17,13 @@ class ZipArchive {
     std::string_view name;
     uint64_t packed = 0;
     uint64_t size = 0;
-    // Of its local header.
+    // Offset of its local header.
     uint64_t offset = 0;
     uint32_t checksum = 0;
     uint16_t method = 0;
   };
 
-  // `bytes` outlive the archive.
+  // `bytes` must outlive the archive.
   static Result<ZipArchive> Open(std::string_view bytes, const std::string& file);
 
   const std::vector<Entry>& entries() const { return entries_; }

@@ -16,7 +16,7 @@ std::string_view Name(CollectiveModel model) { return kModelNames[static_cast<si
 
 Result<CostModel> CostModel::Make(Cluster cluster, const CostOptions& options,
                                   std::optional<MeasuredCosts> measured) {
-  // So that ranks and bytes of all of them can be counted.
+  // So that the numbers of ranks and bytes do not overflow.
   constexpr int64_t kMostNodes = 1 << 20;
   if (options.nodes && (*options.nodes < 1 || *options.nodes > kMostNodes))
     return Error(Diag::kClusterSize, "{} nodes, expected 1 to {}", *options.nodes, kMostNodes);
@@ -34,15 +34,15 @@ Result<int64_t> CostModel::NodesFor(const Mesh& mesh) const {
   for (const MeshAxis& axis : mesh.axes()) {
     if (__builtin_mul_overflow(ranks, axis.size, &ranks) || ranks > kMostRanks)
       return Error(Diag::kClusterSize,
-                   "the mesh [{}] has more than {} ranks, the most that a cluster holds",
-                   Format(mesh), WithCommas(kMostRanks));
+                   "the mesh [{}] has more than {} ranks, the maximum of a cluster", Format(mesh),
+                   WithCommas(kMostRanks));
   }
   int64_t devices = cluster_.devices_per_node;
   int64_t needed = (ranks + devices - 1) / devices;
   std::optional<int64_t> there = options_.nodes ? options_.nodes : cluster_.nodes;
   if (there && needed > *there) {
     return Error(Diag::kClusterSize,
-                 "the mesh [{}] has {} ranks, but {} with {} has {} devices; it takes {} nodes",
+                 "the mesh [{}] has {} ranks, but {} with {} has {} devices; use {} nodes",
                  Format(mesh), ranks, cluster_.name,
                  *there == 1 ? "1 node" : fmt::format("{} nodes", *there), *there * devices,
                  needed);
@@ -127,7 +127,7 @@ Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, c
   CollectiveCost cost;
   int links = (group.most_per_node > 1 ? 1 : 0) + (group.nodes > 1 ? 2 : 0);
   cost.links = static_cast<Links>(links);
-  // What an empty payload takes is not due to bytes.
+  // The time of an empty payload does not depend on bytes.
   Nanos all = time(given);
   cost.latency = std::min(all, time({0}));
   cost.transfer = all - cost.latency;

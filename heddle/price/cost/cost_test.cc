@@ -38,7 +38,7 @@ TEST(Cluster, AllThatTheBinaryCarriesCanBeRead) {
   }
 }
 
-// A figure without a source is a rumour.
+// Every figure needs a source.
 void FindUnsourced(JsonValue value, const std::string& path, JsonValue sources,
                    std::vector<std::string>& missing) {
   if (sources.Find(path)) return;
@@ -91,7 +91,8 @@ TEST(Kernel, NarrowTypesAreFasterAndMemoryBoundsTheRest) {
   std::string narrow = "%a: bf16[4096,4096], %b: bf16[4096,4096]";
   EXPECT_GT(TimeOf("h100-8x", operands, "%c = aten.mm(%a, %b)").value,
             8 * TimeOf("h100-8x", narrow, "%c = aten.mm(%a, %b)").value);
-  // 128 MiB in, 128 MiB out, at 3352 GB/s times 0.895, and a launch; arithmetic shows through by a twelfth.
+  // Reads and writes 128 MiB each at 3352 GB/s times 0.895, plus a launch and a twelfth of the
+  // arithmetic.
   Nanos add = TimeOf("h100-8x", "%a: bf16[8192,8192]", "%c = aten.neg(%a)");
   double memory = 2.0 * 134217728 / (3352 * 0.895);
   double arithmetic = 67108864 / 66900.0;
@@ -165,7 +166,7 @@ TEST(Curve, LogarithmicLinesMeetThePointsAndNeverFall) {
   EXPECT_EQ(curve.At({1}).value, 1000);
   // Halfway on both scales: the geometric mean.
   EXPECT_NEAR(static_cast<double>(curve.At(MiB(4)).value), std::sqrt(1500.0 * 4500), 1);
-  // On along the last two points: 500 ns for each MiB.
+  // Extrapolated along the last two points: 500 ns for each MiB.
   EXPECT_EQ(curve.At(MiB(10)).value, 5500);
   Nanos before;
   for (int64_t bytes = 1; bytes < (int64_t{1} << 40); bytes += bytes / 5 + 1) {
@@ -176,7 +177,7 @@ TEST(Curve, LogarithmicLinesMeetThePointsAndNeverFall) {
 TEST(Curve, ColumnsAreReadAsAutoParallelReadsThem) {
   Curve curve = Measured(Interpolation::kColumns);
   EXPECT_EQ(curve.At({100}).value, 1000);
-  // 1.9 MiB costs what 1 MiB costs.
+  // 1.9 MiB costs as much as 1 MiB.
   EXPECT_EQ(curve.At({MiB(2).value - 100'000}).value, 1000);
   EXPECT_EQ(curve.At(MiB(5)).value, 3000);
   EXPECT_EQ(curve.At({MiB(8).value + 1}).value, 4500);
@@ -205,7 +206,7 @@ TEST(Measured, TablesAreRead) {
   EXPECT_EQ(
       (*costs->FindCurve(CollectiveKind::kReduceScatter, mesh, Axes(0), EvenGroup(4, 1)))->over,
       "dp");
-  // A curve that names axes is for no others.
+  // A curve that names axes applies only to them.
   Mesh same({{"a", 4}, {"dp", 4}});
   EXPECT_EQ(*costs->FindCurve(CollectiveKind::kReduceScatter, same, Axes(0), EvenGroup(4, 1)),
             nullptr);
@@ -222,7 +223,7 @@ TEST(Measured, MistakesAreNamed) {
   ExpectMistake("{", "c.json:1:2: not JSON: expected a key in quotes [json]");
   ExpectMistake(R"({"heddle": "costs 2"})", "`heddle` is \"costs 2\", expected one of `costs 1`");
   ExpectMistake(R"({"heddle": "costs 1", "nodes": {"a": -1}})",
-                "`nodes.a` is -1, expected a number from 0 on");
+                "`nodes.a` is -1, expected a number of at least 0");
   ExpectMistake(R"({"heddle": "costs 1", "nodes": {"a": 1, "a": 2}})",
                 "the key `a` is given twice");
   ExpectMistake(R"({"heddle": "costs 1", "node": {}})",
@@ -234,8 +235,8 @@ TEST(Measured, MistakesAreNamed) {
   ExpectMistake(curve + "[[1, 2], [2, null]]}]}", "`collectives[0].points[1][1]` is null");
   ExpectMistake(curve + "[[1, 2], [2]]}]}",
                 "`collectives[0].points[1]` is not a list of 2 numbers");
-  ExpectMistake(curve + "[[1, 2], [1, 3]]}]}", "has 1 bytes after 1, expected rising sizes");
-  ExpectMistake(curve + "[[1, 2], [2, -3]]}]}", "is -3, expected a number from 0 on");
+  ExpectMistake(curve + "[[1, 2], [1, 3]]}]}", "has 1 bytes after 1, expected increasing sizes");
+  ExpectMistake(curve + "[[1, 2], [2, -3]]}]}", "is -3, expected a number of at least 0");
   ExpectMistake(curve + "[[1, 2]]}]}", "has 1 points, expected at least 2");
   ExpectMistake(
       R"({"heddle": "costs 1", "collectives": [{"kind": "gather", "ranks": 8, "points": [[1,1],[2,2]]}]})",
@@ -263,11 +264,11 @@ TEST(Measured, OneCurveMustFit) {
       costs.FindCurve(CollectiveKind::kAllReduce, mesh, Axes(0), EvenGroup(1, 8));
   ASSERT_FALSE(curve.ok());
   EXPECT_EQ(Text(curve.diagnostics()),
-            "t.table: all_reduce over [tp] may be that of group `1` or of `2`, both of 8 ranks; "
+            "t.table: all_reduce over [tp] matches groups `1` and `2`, both of 8 ranks; "
             "name the group after the axes [costs-file]\n");
 }
 
-// One launch in place of many is worth its packing, and packing is not free.
+// One launch instead of many is worth the packing, but packing takes time.
 TEST(Costs, ABucketOfSmallTensorsIsCheaperThanItsTensors) {
   std::string inputs;
   std::string operands;

@@ -15,7 +15,7 @@
 namespace heddle::price {
 namespace {
 
-// All of `text` as a number of at least zero.
+// Parses all of `text` as a number of at least zero.
 std::optional<double> Number(std::string_view text) {
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -33,7 +33,7 @@ Result<Counts> CheckCounts(Counts counts, std::string_view path) {
   return counts;
 }
 
-// Numbers with anything between them that a list may have.
+// Reads numbers separated by any characters that lists contain.
 Result<Counts> ReadList(std::string text, std::string_view path) {
   for (char& c : text) {
     if (c == ',' || c == '[' || c == ']' || c == '\n' || c == '\t' || c == '\r') c = ' ';
@@ -43,13 +43,13 @@ Result<Counts> ReadList(std::string text, std::string_view path) {
     if (word.empty()) continue;
     std::optional<double> count = Number(word);
     if (!count)
-      return Error(Diag::kBadLiteral, "{}: `{}` is no count of rows", path, word.substr(0, 40));
+      return Error(Diag::kBadLiteral, "{}: `{}` is not a number of rows", path, word.substr(0, 40));
     counts.push_back(*count);
   }
   return CheckCounts(std::move(counts), path);
 }
 
-// A list for each layer.
+// One list per layer.
 Result<std::map<std::string, Counts>> ReadLayers(const JsonDocument& document, JsonValue layers,
                                                  const std::string& path) {
   if (!layers.is_object())
@@ -77,7 +77,7 @@ Result<ExpertSkew> ReadCounts(const std::string& path) {
   ExpertSkew skew{.kind = ExpertSkew::Kind::kCounts};
   if (Trim(text).starts_with('{')) {
     std::string_view object = text;
-    // Of metrics only the last line counts, and they may be long.
+    // Only the last line of metrics counts, and the file may be long.
     if (size_t last = text.rfind(fmt::format("\"{}\"", kMetric)); last != std::string::npos) {
       size_t begin = text.rfind('\n', last) + 1;
       object = object.substr(begin, text.find('\n', last) - begin);
@@ -91,7 +91,7 @@ Result<ExpertSkew> ReadCounts(const std::string& path) {
   return skew;
 }
 
-// Those of the layer that `scope` is in.
+// The counts of the layer that contains `scope`.
 Result<Counts> CountsAt(const ExpertSkew& skew, std::string_view scope, int64_t experts) {
   Counts counts;
   if (skew.kind == ExpertSkew::Kind::kZipf) {
@@ -104,14 +104,15 @@ Result<Counts> CountsAt(const ExpertSkew& skew, std::string_view scope, int64_t 
     if (inside) counts = own;
   }
   if (counts.empty())
-    return Error(Diag::kBadChoice, "the load has no counts for the experts of `{}`", scope);
+    return Error(Diag::kBadChoice, "the expert load has no counts for `{}`", scope);
   if (static_cast<int64_t>(counts.size()) != experts)
-    return Error(Diag::kBadChoice, "the load is that of {}, the graph has {} in `{}`",
+    return Error(Diag::kBadChoice,
+                 "the expert load has counts for {}, but the graph has {} in `{}`",
                  Counted(static_cast<int64_t>(counts.size()), "expert"), experts, scope);
   return counts;
 }
 
-// The rows that the buffer of a dispatch is expected to hold on the most loaded rank.
+// The expected number of rows in the buffer of a dispatch on the most loaded rank.
 Result<int64_t> ExpectedRows(const Mesh& mesh, const Graph& graph, NodeId node,
                              const ExpertSkew& skew) {
   auto first_dim = [&](size_t i) {
@@ -126,7 +127,7 @@ Result<int64_t> ExpectedRows(const Mesh& mesh, const Graph& graph, NodeId node,
   return std::min(most, static_cast<int64_t>(std::min(rows, 1e18)));
 }
 
-// Whether a dimension was one of the symbols, which becomes its size.
+// Replaces symbols by their sizes. Returns whether the type had any.
 bool Substitute(Type& type, const std::map<Dim, int64_t>& sizes) {
   bool changed = false;
   for (Dim& dim : type.dims) {
@@ -145,7 +146,7 @@ Result<ExpertSkew> ParseExpertSkew(std::string_view text) {
   if (!text.starts_with("zipf:")) return ReadCounts(std::string(text));
   std::optional<double> exponent = Number(text.substr(5));
   if (!exponent || *exponent > 100)
-    return Error(Diag::kBadLiteral, "`{}`: expected a number from 0 to 100 behind `zipf:`", text);
+    return Error(Diag::kBadLiteral, "`{}`: expected a number from 0 to 100 after `zipf:`", text);
   return ExpertSkew{.kind = ExpertSkew::Kind::kZipf, .exponent = *exponent};
 }
 

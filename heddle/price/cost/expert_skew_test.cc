@@ -1,4 +1,4 @@
-// How rows divide among experts.
+// Distribution of rows over experts.
 #include "heddle/price/cost/expert_skew.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace heddle::price {
 namespace {
 
-// What a file with this text says.
+// Parses a file with this text.
 Result<ExpertSkew> FromFile(const std::string& text) {
   std::string path = testing::TempDir() + "/load";
   EXPECT_TRUE(WriteFile(path, text).ok());
@@ -35,10 +35,10 @@ TEST(ExpertSkew, EveryLayerHasItsOwn) {
   EXPECT_EQ(*LargestShare(skew, "layers.1.moe.experts", 2, 2), 1.0);
   EXPECT_EQ(*LargestShare(skew, "layers.11.moe", 2, 2), 1.5);
   EXPECT_NE(Format(LargestShare(skew, "layers.2.moe", 2, 2).diagnostics())
-                .find("no counts for the experts of `layers.2.moe`"),
+                .find("no counts for `layers.2.moe`"),
             std::string::npos);
   EXPECT_NE(Format(LargestShare(skew, "layers.1.moe", 4, 2).diagnostics())
-                .find("that of 2 experts, the graph has 4"),
+                .find("counts for 2 experts, but the graph has 4"),
             std::string::npos);
 }
 
@@ -51,7 +51,7 @@ TEST(ExpertSkew, TheLastStepOfMetricsCounts) {
 }
 
 TEST(ExpertSkew, MistakesAreNamed) {
-  EXPECT_NE(Mistake("1 x").find("`x` is no count of rows"), std::string::npos);
+  EXPECT_NE(Mistake("1 x").find("`x` is not a number of rows"), std::string::npos);
   EXPECT_NE(Mistake("0 0").find("the counts of 2 experts add up to 0"), std::string::npos);
   EXPECT_NE(Mistake("").find("0 experts"), std::string::npos);
   EXPECT_NE(Mistake("{\"a\": 3}").find("`a` has a number, expected a list"), std::string::npos);

@@ -12,7 +12,7 @@
 namespace heddle::price {
 namespace {
 
-// Copies and casts keep the shape; what rearranges elements does not.
+// Copies and casts keep the shape. Copies that rearrange elements are not pointwise.
 bool IsPointwise(const Graph& graph, NodeId id) {
   const Op& op = graph.op(id);
   if (op.effect() != Effect::kPure || graph[id].result_count != 1) return false;
@@ -58,7 +58,7 @@ class Fuser {
     return n;
   }
 
-  // With the producers of its operands that belong to the same run.
+  // Joins the node with those producers of its operands that are in the same run.
   void Join(NodeId id, NodeId first) {
     for (ValueId value : graph_.operands(id)) {
       NodeId producer = value ? graph_[value].producer : NodeId();
@@ -66,7 +66,7 @@ class Fuser {
     }
   }
 
-  // Splits a run into what is joined, in order, and prices each part of two or more kernels.
+  // Splits a run into connected parts, in order, and prices each part with several kernels.
   void Close(const std::vector<NodeId>& run) {
     std::map<uint32_t, std::vector<NodeId>> chains;
     for (NodeId id : run) chains[Root(id.index())].push_back(id);
@@ -96,14 +96,15 @@ class Fuser {
       if (escapes_[id.index()]) work.written += graph_.types().bytes(graph_.type(result));
       alone += costs_.nodes[id].compute;
     }
-    // Two parts of a tensor are two reads, but no more than the whole; a stretched one is read as it lies.
+    // Two parts of a tensor are two reads, but never exceed the whole tensor. A broadcast tensor is
+    // read at its own size.
     for (const auto& [value, bytes] : read)
       work.read += std::min(bytes, graph_.types().bytes(graph_.type(value)));
-    // A kernel that does more at once is never slower than its parts.
+    // A fused kernel is never slower than its parts.
     ShareOut(chain, std::min(alone, PlainTime(device_, work)), alone);
   }
 
-  // What views of the chain show.
+  // Finds the values that views in the chain refer to.
   void FindSources(const std::vector<NodeId>& chain) {
     for (NodeId id : chain) {
       bool view = graph_.op(id).effect() == Effect::kView && !graph_.operands(id).empty();
@@ -112,7 +113,8 @@ class Fuser {
     }
   }
 
-  // Nodes whose results are used outside, views inside included: from the last to the first.
+  // Finds nodes with uses outside the chain, also through views. Goes from the last node to the
+  // first.
   void FindEscapes(uint32_t root, const std::vector<NodeId>& chain) {
     for (auto at = chain.rbegin(); at != chain.rend(); ++at) {
       bool escapes = false;
@@ -146,7 +148,7 @@ class Fuser {
   const Graph& graph_;
   GraphCosts& costs_;
   Uses uses_;
-  // Nodes that belong together, as trees.
+  // Union-find forest of nodes that belong to one kernel.
   std::vector<uint32_t> parent_;
   Table<ValueId, ValueId> source_;
   std::vector<bool> escapes_;

@@ -7,14 +7,14 @@
 namespace heddle::price {
 namespace {
 
-// Parts of a split product are added in f32.
+// Parts of a split product are accumulated in f32.
 constexpr double kPartBytes = 4;
 
 double StreamNanos(const Device& device, double bytes) {
   return bytes / (device.bandwidth.per_nano * device.memory_efficiency);
 }
 
-// So many blocks on all cores, in waves: the last one does not fill them.
+// The number of waves of `blocks` on all cores. The last wave does not fill them.
 double Waves(double blocks, int64_t cores, double loss) {
   double waves = blocks / static_cast<double>(cores);
   return waves + loss * (std::ceil(waves) - waves);
@@ -32,7 +32,7 @@ double MatmulNanos(const Device& device, const ProductShape& shape, FlopRate pea
       double depth = std::ceil(shape.depth / split) + figures.fill;
       double time = cores * Waves(blocks * split, device.cores, figures.wave_loss) * 2 * tile.rows *
                     tile.columns * depth / (peak.per_nano * tile.efficiency);
-      // Every part is written and read again.
+      // Every part is written and then read.
       double elements = shape.batch * shape.rows * shape.columns;
       if (parts > 1) time += StreamNanos(device, 2 * split * elements * kPartBytes);
       best = std::min(best, time);
@@ -41,7 +41,7 @@ double MatmulNanos(const Device& device, const ProductShape& shape, FlopRate pea
   return best;
 }
 
-// The operand that the schema calls `name`, or nothing.
+// The operand that the schema names `name`, or null.
 const Type* OperandCalled(const OpArgs& args, std::string_view name) {
   size_t at = 0;
   for (const Arg& arg : args.op().schema.args) {
@@ -69,7 +69,8 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
   bool causal = args.op().schema.Find("is_causal") != nullptr && args.Bool("is_causal");
   double mean = causal ? std::min(keys, (keys + figures.block) / 2) : keys;
   double blocks = size(*query, 0) * size(*query, 1) * std::ceil(size(*query, 2) / figures.block);
-  // In keys that a core passes: what each of them has if all share the work, and the longest block, which no two can share.
+  // Keys that one core processes: the average if the cores share the work evenly, but at least the
+  // longest block, which cannot be divided.
   double shared = blocks * (mean + figures.half) / cores;
   double longest = keys + figures.half;
   double unit = time / (blocks * keys) * cores;
@@ -92,14 +93,14 @@ bool Has(const TensorFactors& tensor, FactorId id) {
 std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& results) {
   Result<Factors> factors = InferFactors(args, results);
   if (!factors.ok() || results.size() != 1) return std::nullopt;
-  // The two tensors that share a loop which the result lacks.
+  // Find the two tensors with a loop that the result lacks.
   const TensorFactors& out = factors->results[0];
   std::vector<const TensorFactors*> sides;
   for (FactorId id = 0; id < factors->factors.size() && sides.size() < 2; ++id) {
     if (Has(out, id)) continue;
     sides.clear();
     for (const TensorFactors& operand : factors->operands) {
-      // A list of where groups end is no side of a product.
+      // The list of group ends is not a factor of the product.
       if (operand.size() >= 2 && Has(operand, id)) sides.push_back(&operand);
     }
   }
@@ -119,7 +120,7 @@ std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& resu
     } else if (right && kept) {
       shape.columns *= size;
     } else {
-      // Groups of rows, columns or depth, each a product of its own.
+      // Groups of rows, columns or depth, each of which is a separate product.
       groups *= size;
     }
   }
@@ -141,7 +142,7 @@ Nanos PlainTime(const Device& device, const Work& work) {
 }
 
 namespace {
-// An addend comes first, and may be of another type than the product.
+// An addend is operand 0 and may have another type than the product.
 DType ProductDType(const OpArgs& args) {
   if (args.size() == 0) return DType::kNone;
   return args.dtype(args.size() > 2 && FamilyOf(args.op()) == OpFamily::matmul ? 1 : 0);
@@ -157,7 +158,7 @@ const MemoryFigures* FindMemoryFigures(const Device& device, const OpArgs& args,
   return found == device.memory_kernels.end() ? nullptr : &found->second;
 }
 
-// Like PlainTime, for an op that has figures of its own.
+// Like PlainTime, for an op with its own figures.
 Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
                  const MemoryFigures& figures) {
   double elements = 0;

@@ -52,7 +52,7 @@ Curve ReadCurve(JsonFields& fields) {
   curve.interpolation =
       static_cast<Interpolation>(fields.Choice("interpolation", kInterpolations, 0));
   for (const std::vector<double>& row : fields.Rows("points", 2)) {
-    // A logarithm needs more than nothing.
+    // The logarithm needs a positive size.
     Bytes bytes{std::max<int64_t>(1, static_cast<int64_t>(row[0]))};
     curve.points.push_back({bytes, std::max(Nanos{1}, WholeNanos(row[1] * kNanosPerMilli))});
   }
@@ -60,7 +60,7 @@ Curve ReadCurve(JsonFields& fields) {
     fields.Wrong("points", "has {} points, expected at least 2", curve.points.size());
   for (size_t i = 1; i < curve.points.size(); ++i) {
     if (curve.points[i - 1].bytes < curve.points[i].bytes) continue;
-    fields.Wrong("points", "has {} bytes after {}, expected rising sizes",
+    fields.Wrong("points", "has {} bytes after {}, expected increasing sizes",
                  curve.points[i].bytes.value, curve.points[i - 1].bytes.value);
     break;
   }
@@ -137,7 +137,7 @@ class TableReader {
   }
 
  private:
-  // The place is that of a word of the text.
+  // `word` must be a part of the text; the error points to it.
   Failure Wrong(std::string message, std::string_view word) {
     auto at = static_cast<size_t>(word.data() - source_.text().data());
     Diagnostic diagnostic = MakeDiagnostic(Diag::kCostsFile, "{}", message);
@@ -166,14 +166,15 @@ class TableReader {
                                words.size() < 3 ? 0 : words.size() - 3, sizes_.size()),
                    words[0]);
     }
-    // The same launch, into memory that is there already.
+    // The same collective, into existing memory.
     if (words[2].ends_with("_out")) return Done{};
     Curve curve;
     curve.over = words[0];
     curve.interpolation = Interpolation::kColumns;
     std::optional<int64_t> ranks = NumberIn<int64_t>(words[1]);
     if (!ranks || *ranks < 1 || *ranks > kMostRanks)
-      return Wrong(fmt::format("group size `{}` is not a number from 1 on", words[1]), words[1]);
+      return Wrong(fmt::format("group size `{}` is not a number of at least 1", words[1]),
+                   words[1]);
     curve.ranks = *ranks;
     std::optional<CollectiveKind> kind;
     for (CollectiveKind candidate : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
@@ -203,7 +204,7 @@ class TableReader {
 Result<const Curve*> MeasuredCosts::FindCurve(CollectiveKind kind, const Mesh& mesh,
                                               const Axes& over, const GroupShape& group) const {
   std::string name = Format(mesh, over);
-  // An import calls the axis of process group `0` `g0`.
+  // An import names the axis of process group `0` `g0`.
   auto axis_of = [&](std::string_view part) {
     std::optional<AxisId> axis = mesh.Find(part);
     return axis ? axis : mesh.Find(fmt::format("g{}", part));
@@ -226,11 +227,10 @@ Result<const Curve*> MeasuredCosts::FindCurve(CollectiveKind kind, const Mesh& m
     }
   }
   if (another == nullptr) return by_ranks;
-  Failure failure =
-      Error(Diag::kCostsFile,
-            "{} over [{}] may be that of group `{}` or of `{}`, both of {} ranks; name the group "
-            "after the axes",
-            Name(kind), name, by_ranks->over, another->over, group.ranks);
+  Failure failure = Error(
+      Diag::kCostsFile,
+      "{} over [{}] matches groups `{}` and `{}`, both of {} ranks; name the group after the axes",
+      Name(kind), name, by_ranks->over, another->over, group.ranks);
   failure.diagnostics[0].file = file;
   return failure;
 }

@@ -61,7 +61,7 @@ std::optional<Nanos> MeasuredIndex::Op(const Module& module, const Graph& graph,
 
 std::optional<Nanos> MeasuredIndex::Node(const Graph& graph, NodeId id) {
   if (costs_.nodes.empty() || graph[id].result_count == 0) return std::nullopt;
-  // The first result may be one that nothing uses, and that goes by no name of the file's.
+  // The first result may be unused, and then has no name in the file.
   std::optional<Nanos> time;
   for (ValueId result : graph.results(id)) {
     auto at = costs_.nodes.find(graph.name(result));

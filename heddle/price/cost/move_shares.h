@@ -1,9 +1,9 @@
-// MoveShares: how much of the time of collectives a step waits for.
+// MoveShares: the exposed share of collective time, by kind of tensor.
 #pragma once
 
 namespace heddle::price {
 
-// 1 counts the whole time of a collective; less than 1, if part of it overlaps with compute.
+// 1 counts the whole time of a collective; less than 1 assumes that a part overlaps with compute.
 struct MoveShares {
   // Gathered parameters; reduced gradients; all other tensors.
   double gathers = 1;

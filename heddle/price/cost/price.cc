@@ -12,7 +12,7 @@
 namespace heddle::price {
 namespace {
 
-// A call of an op: equal ones take equal times, and layers repeat.
+// A call of an op. Equal calls have equal times, so repeated layers are priced once.
 struct CallCost {
   Nanos compute;
   Nanos ideal;
@@ -23,8 +23,8 @@ bool IsStart(const Graph& graph, NodeId id) {
   return graph.op(id).effect() == Effect::kComm && graph[id].op != op::comm_wait;
 }
 
-// What a rank hands in. Of rows for experts, all that go through the most loaded rank, whichever way: where their number is not known,
-// no buffer is sent.
+// Bytes of one rank's inputs. For rows of experts, all rows that pass through the most loaded rank
+// in either direction. If their number is unknown at compile time, the buffer is not sent whole.
 Bytes OperandBytes(const Graph& graph, NodeId id) {
   Bytes bytes;
   if (MovesRows(graph[id].op)) {
@@ -44,10 +44,11 @@ Bytes ResultBytes(const Graph& graph, NodeId id) {
   return bytes;
 }
 
-// Sets whether a collective works on memory as it lies, or on a packed copy, before and after. The network knows one payload whose
-// parts stand one after the other; so do tensors that are cut or joined along their first dimension.
+// Sets whether a collective uses tensors in place, or packs its inputs and unpacks its outputs. The
+// network sends one payload with consecutive parts, like tensors that are cut or joined along their
+// first dimension.
 void SetPacked(const Graph& graph, NodeId start, PackedTensors& packed) {
-  // Whether any tensor is cut or joined along another dimension than its first.
+  // Whether any tensor is cut or joined along a dimension other than the first.
   auto strided = [&](std::string_view name) {
     const AttrValue* value = graph.attrs(start).Find(name);
     for (size_t i = 0; value != nullptr && i < graph.operands(start).size(); ++i) {
@@ -57,7 +58,7 @@ void SetPacked(const Graph& graph, NodeId start, PackedTensors& packed) {
     }
     return false;
   };
-  // Rows are put in the order of experts when they have come, and out of it before they go.
+  // Received rows are sorted by expert, and sent rows are restored to their order.
   bool many = packed.members > 1;
   if (graph[start].op == op::comm_dispatch) {
     packed.after = true;
@@ -131,10 +132,9 @@ class GraphPricer {
     std::optional<CollectiveKind> kind = CollectiveKindOf(graph_[id].op);
     CommStream stream;
     if (graph_[id].op == op::shard_redistribute) {
-      return Error(
-          Diag::kNeedsLocal,
-          "%{} is a redistribution; the pass `lower` makes collectives of it, which have prices",
-          graph_.name(graph_[id].first_result));
+      return Error(Diag::kNeedsLocal,
+                   "%{} is a redistribution, which has no price; run the pass `lower` first",
+                   graph_.name(graph_[id].first_result));
     }
     if (!kind) {
       if (!model_.cluster().host) {
@@ -185,7 +185,7 @@ class GraphPricer {
 
   const CallCost& CallOf(NodeId id) {
     key_.Assign(graph_, id);
-    // Results of an op that the table does not know follow from nothing.
+    // For an unknown op, result types do not follow from the operands.
     for (ValueId v : graph_.results(id)) key_.Add(graph_.type(v).index());
     const CallCost* known = calls_.Find(key_);
     return known != nullptr ? *known : calls_.Add(key_, Price(id));
@@ -217,7 +217,7 @@ class GraphPricer {
         cost.compute = *time;
         continue;
       }
-      // The whole of the collective: packing went into the measurement.
+      // The measured time includes packing.
       cost.pack = {};
       cost.collective.latency = std::min(cost.collective.latency, *time);
       cost.collective.transfer = *time - cost.collective.latency;
@@ -225,7 +225,7 @@ class GraphPricer {
     costs_.measured = index_->Use();
   }
 
-  // A start or wait of several tensors. It has the name of its first member.
+  // A start or wait of several tensors. It has the name of its first tensor.
   bool IsBucket(NodeId id) const {
     NodeId start = graph_[id].op == op::comm_wait ? graph_[graph_.operands(id)[0]].producer : id;
     return start && IsStart(graph_, start) && graph_.operands(start).size() > 1;
@@ -241,13 +241,14 @@ class GraphPricer {
         cost.collective.transfer += rules.launch;
         if (!rules.contention) cost.collective.links = Links::kNone;
       }
-      // An import makes tensors of numbers that a printed call has among its arguments.
+      // An import creates tensors for numbers among a call's arguments, which the measured graph
+      // does not have.
       if (whole_graph && !cost.measured && graph_[id].op == op::scalar_tensor) {
         cost.compute = {};
         continue;
       }
       int64_t launches = 1;
-      // A node of several results counts besides its results; a wait does not.
+      // A node with several results counts in addition to its results. A wait does not.
       size_t results = graph_[id].result_count;
       bool wait = graph_[id].op == op::comm_wait;
       if (results > 1 && rules.launch_per_result)

@@ -1,5 +1,5 @@
-// PriceOptions: the cluster and the files that a cost model is made of. Messages name the fields by
-// the flags that set them.
+// PriceOptions: the cluster and files from which a cost model is built. Messages name the fields by
+// their flags.
 #pragma once
 
 #include <string>

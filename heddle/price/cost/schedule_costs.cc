@@ -12,11 +12,11 @@ constexpr double kLaunchMs = 1e-3;
 struct Entry {
   std::string source_name;
   bool is_item = false;
-  // Not a value of the graph that a node makes: an input, or a call that goes by the names of its items.
+  // Has no value in the graph: an input, or a call that is known by its items' names.
   bool nameless = false;
-  // Summed up before they are rounded.
+  // Summed before rounding.
   double ms = 0;
-  // Where its cost goes; itself if it is a node of the printed graph.
+  // The entry that gets its cost; itself if it is a node of the printed graph.
   size_t owner = 0;
   std::string first_input;
 };
@@ -27,7 +27,7 @@ std::string TextIn(JsonValue object, std::string_view key) {
   return value && value->is_string() ? std::string(value->string()) : std::string();
 }
 
-// Whether a number is there, from `least` on and below `limit`.
+// Whether the number exists and is in [least, limit).
 bool IsBetween(std::optional<JsonValue> value, double least, double limit) {
   return value && value->is_number() && value->number() >= least && value->number() < limit;
 }
@@ -39,7 +39,7 @@ class ScheduleCostsReader {
   Result<std::vector<Entry>> ReadEntries() const {
     std::vector<Entry> entries;
     std::unordered_map<std::string, size_t> by_name;
-    // Nodes without a name in the printed graph that nothing has read yet.
+    // Entries without a name in the printed graph whose reader has not been found yet.
     std::unordered_map<std::string, std::vector<size_t>> waiting;
     for (JsonValue node : document_.root().Find("nodes")->items()) {
       size_t i = entries.size();
@@ -56,7 +56,8 @@ class ScheduleCostsReader {
       for (JsonValue arg : args->items()) {
         if (!arg.is_string()) return Wrong(node, "has an input that is not a name");
         std::string input(arg.string());
-        if (!by_name.contains(input)) return Wrong(node, "reads what no node before it makes");
+        if (!by_name.contains(input))
+          return Wrong(node, "reads a value that no earlier node defines");
         if (entry.first_input.empty()) entry.first_input = input;
         auto wait = waiting.find(input);
         if (wait == waiting.end() || output) continue;
@@ -65,7 +66,7 @@ class ScheduleCostsReader {
       }
       if (entry.is_item) {
         auto source = by_name.find(entry.first_input);
-        if (source == by_name.end()) return Wrong(node, "is an item of nothing");
+        if (source == by_name.end()) return Wrong(node, "is an item without a call");
         entry.owner = source->second;
         entries[source->second].nameless = true;
       } else if (entry.source_name.empty() && !output) {
@@ -77,7 +78,7 @@ class ScheduleCostsReader {
     return entries;
   }
 
-  // A file without curves prices no buckets.
+  // A file without curves cannot price buckets.
   Result<std::vector<Curve>> ReadCurves() const {
     std::vector<Curve> curves;
     std::optional<JsonValue> model = document_.root().Find("torch_network_model");
@@ -116,7 +117,7 @@ class ScheduleCostsReader {
     if (kind.empty() || !group || !group->is_string() || !ranks || !ranks->is_int())
       return Wrong(json, "lacks `collective`, `group` or `group_size`");
     std::optional<CollectiveKind> known = ParseCollectiveKind(kind);
-    if (!known) return Wrong(json, "is of no collective that is known");
+    if (!known) return Wrong(json, "has an unknown collective");
     Curve curve;
     curve.kind = *known;
     curve.over = group->string();
@@ -132,13 +133,13 @@ class ScheduleCostsReader {
       for (JsonValue number : point.items()) pair.push_back(number);
       if (pair.size() != 2 || !IsBetween(pair[0], 0, 1e7) || !(pair[0].number() > 0) ||
           !IsBetween(pair[1], 0, 1e9))
-        return Wrong(json, "has a point that is not [MiB, ms], both above nothing");
+        return Wrong(json, "has a point that is not [MiB, ms] with both above 0");
       Bytes bytes{static_cast<int64_t>(pair[0].number() * (1 << 20))};
       if (!curve.points.empty() && curve.points.back().bytes >= bytes)
-        return Wrong(json, "has points whose sizes do not rise");
+        return Wrong(json, "has points whose sizes do not increase");
       curve.points.push_back({bytes, WholeNanos(pair[1].number() * kNanosPerMilli)});
     }
-    if (curve.points.size() < 2) return Wrong(json, "has less than two points");
+    if (curve.points.size() < 2) return Wrong(json, "has fewer than two points");
     return curve;
   }
 
@@ -157,7 +158,7 @@ Result<MeasuredCosts> ReadScheduleCosts(const JsonDocument& document, const std:
   HEDDLE_TRY(std::vector<Entry> entries, reader.ReadEntries());
   std::vector<double> total(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) total[i] = entries[i].ms;
-  // Owners stand behind nodes without a name, and before items.
+  // Owners come after nodes without a name, and before items.
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].owner != i && !entries[i].is_item)
       total[entries[i].owner] += entries[i].ms + kLaunchMs;

@@ -1,14 +1,15 @@
-// Reads the files of studies of PyTorch's overlap scheduler as measured costs: an object with the
-// `nodes` of an FX graph, each with its operator, its inputs and its milliseconds.
+// Reads study files of PyTorch's overlap scheduler as measured costs: an object with the `nodes` of
+// an FX graph, each with its operator, its inputs and its milliseconds.
 //
-// A node is known by `source_name`, its variable in the printed graph, which an import keeps. A call
-// with several results is known by the names of its items. A node that the printed graph does not
-// have, such as a copy of a lazily conjugated tensor, adds its time and a launch to its first reader.
+// A node is identified by `source_name`, its variable in the printed graph, which an import keeps.
+// A call with several results is identified by its items' names. A node that the printed graph
+// lacks, such as a copy of a lazily conjugated tensor, adds its time and a launch to its first
+// reader.
 //
-// `curves` give collectives of other sizes, which buckets need: rows of a table, read as AutoParallel
-// reads them, or PyTorch's formula.
+// `curves` have the times of collectives of other sizes, which buckets need: rows of a table,
+// interpolated as AutoParallel does, or PyTorch's formula.
 //
-// The costs bring AutoParallel's timeline rules, with packing of buckets by kernels.
+// The costs include AutoParallel's timeline rules, with packing of buckets by kernels.
 #pragma once
 
 #include "heddle/core/base/json.h"

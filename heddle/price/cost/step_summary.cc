@@ -32,7 +32,7 @@ Flops SumFlops(const Module& module, const Graph& graph) {
 }  // namespace
 
 Flops TotalFlops(const Module& module, const Graph& graph) {
-  // Rows that go to experts are as many as come back, on average; their bound is for memory.
+  // On average, an expert receives as many rows as it returns. The bound is only for memory.
   Result<std::optional<Graph>> even = WithExpectedRows(module.mesh, graph, {});
   return SumFlops(module, even.ok() && *even ? **even : graph);
 }

@@ -1,4 +1,5 @@
-// The simulator on random graphs: against plain definitions, against itself, and what must always hold.
+// The simulator on random graphs: compared with plain definitions and with itself, and checked for
+// invariants.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -37,7 +38,7 @@ Case RandomCase(uint32_t seed, size_t nodes) {
   return {*std::move(module), *std::move(costs), options};
 }
 
-// Nodes moved about within a range, each still behind those that it needs.
+// Shuffles nodes within a range, each after its dependences.
 std::vector<NodeId> Shuffled(const Graph& graph, std::vector<NodeId> nodes, uint32_t seed) {
   std::mt19937 random(seed);
   for (size_t round = 0; round < 4 * nodes.size(); ++round) {
@@ -91,12 +92,12 @@ TEST(Timeline, PropertiesOfAThousandGraphs) {
       shared += t.collectives[i].shared.value > 0;
     }
   }
-  // The graphs are not so tame that nothing happens in them.
+  // The random graphs must have exposed collectives.
   EXPECT_GT(exposed, 1000u);
   EXPECT_GT(shared, 1000u);
 }
 
-// The rules, nanosecond by nanosecond: no events, no heaps, no clocks.
+// The rules, nanosecond by nanosecond, without events, heaps or clocks.
 struct Plain {
   std::vector<Nanos> end;
   Nanos makespan;
@@ -112,7 +113,7 @@ Plain StepByStep(const SimGraph& sim, const SimOptions& options) {
     before[i] = static_cast<double>(sim.tasks()[i].before.value);
   }
   int64_t now = 0;
-  // One nanosecond of all streams.
+  // Advances all streams by one nanosecond.
   auto tick = [&] {
     int64_t on_node = 0;
     int64_t on_network = 0;
@@ -168,7 +169,8 @@ TEST(Timeline, IsWhatTheRulesSayNanosecondByNanosecond) {
     SimGraph sim(c.graph(), c.costs);
     Timeline t = MakeTimeline(sim, c.options);
     Plain plain = StepByStep(sim, c.options);
-    // Less than a nanosecond is lost whenever a share changes; there are not many more changes than collectives.
+    // Each change of a share loses less than a nanosecond. There are not many more changes than
+    // collectives.
     auto slack = static_cast<int64_t>(4 + 2 * t.collectives.size());
     if (c.options.slowdown == 0 && !c.options.share_links) slack = 0;
     EXPECT_NEAR(t.makespan.value, plain.makespan.value, slack) << "seed " << seed;
@@ -178,7 +180,7 @@ TEST(Timeline, IsWhatTheRulesSayNanosecondByNanosecond) {
   }
 }
 
-// `heddle check` refuses this, but whoever edits a graph may ask in between.
+// `heddle check` rejects this, but a graph may be simulated during an edit.
 TEST(Timeline, WhatNobodyWaitsForShowsAtTheEnd) {
   Parsed parsed = ParseText(
       "heddle 1 local\nmesh [dp=2, tp=2]\ngraph @g(%x: f32[250]) -> (%z) {\n"
@@ -243,7 +245,7 @@ TEST(Replay, OfTheSameOrderIsTheSameEveryTime) {
   for (int run = 0; run < 20; ++run) EXPECT_EQ(Replay(sim, c.options).outcome(), first);
 }
 
-// Nothing can be hidden here, and two bounds say so.
+// Nothing can be hidden here, so two bounds are tight.
 TEST(Bounds, WindowsAreTightWhereEverythingIsExposed) {
   Result<Module> module = ParseModule(
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[64]) -> (%f) {\n"

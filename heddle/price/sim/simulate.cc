@@ -17,7 +17,8 @@ std::optional<int64_t> TokensOf(const Graph& graph) {
   return std::nullopt;
 }
 
-// Backward does the products of forward twice more. Counted so, what is computed again does not add to the use.
+// Backward computes each product of forward twice. Counting forward three times excludes
+// recomputation from the utilisation.
 double IdealNanos(const Graph& graph, const GraphCosts& costs) {
   bool trains = std::ranges::any_of(graph.nodes(),
                                     [&](NodeId id) { return graph[id].phase == Phase::kBackward; });
@@ -38,8 +39,7 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
   if (module.view != View::kLocal) {
     return Error(
         Diag::kNeedsLocal,
-        "a graph of the whole mesh has no timeline; `heddle parallelize` makes the one that a "
-        "rank runs");
+        "a global graph has no timeline; use `heddle parallelize` to make the graph of one rank");
   }
   HEDDLE_TRY(int64_t nodes, model.NodesFor(module.mesh));
   HEDDLE_TRY(GraphCosts costs, model.Price(module, graph));

@@ -1,4 +1,5 @@
-// A canvas in two layers: what changes with the range of time that is shown, and what changes with the pointer.
+// A canvas with two layers: one that changes with the visible time range, and one that changes with
+// the pointer.
 
 const GUTTER = 96;
 const PAD_RIGHT = 12;
@@ -14,7 +15,7 @@ function readColors() {
 }
 
 let hatch = null;
-// Stripes for time in which compute stands still.
+// Stripes for time in which compute is idle.
 function exposedPattern(context) {
   if (hatch) return hatch;
   const tile = document.createElement("canvas");
@@ -45,7 +46,7 @@ class Chart {
     this.height = height;
     this.box.style.height = `${height}px`;
   }
-  // Both contexts, in CSS pixels, cleared.
+  // Both contexts, cleared, in CSS pixels.
   resize() {
     const ratio = window.devicePixelRatio || 1;
     this.width = this.box.clientWidth;
@@ -67,7 +68,7 @@ class Chart {
   get plotWidth() { return Math.max(this.width - GUTTER - PAD_RIGHT, 1); }
   x(time, view) { return GUTTER + (time - view.begin) / (view.end - view.begin) * this.plotWidth; }
   time(x, view) { return view.begin + (x - GUTTER) / this.plotWidth * (view.end - view.begin); }
-  // Draws within the plot, not over the names at its left.
+  // Draws inside the plot, not over the names to its left.
   clip(context) {
     context.save();
     context.beginPath();
@@ -76,7 +77,7 @@ class Chart {
   }
 }
 
-// Round times that are at least `least` pixels apart.
+// Round times at least `least` pixels apart.
 function ticks(view, width, least) {
   const rough = (view.end - view.begin) / Math.max(width / least, 1);
   const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
@@ -86,7 +87,7 @@ function ticks(view, width, least) {
   return out;
 }
 
-// As much of `words` as fits into `width`; an empty text if that says nothing.
+// The part of `words` that fits into `width`; empty if too little fits.
 function fitText(context, words, width) {
   if (width < 18) return "";
   if (context.measureText(words).width <= width) return words;

@@ -1,4 +1,4 @@
-// Numbers as text, elements, the theme and the terms: shared by all pages.
+// Formatting of numbers, elements, the theme and the terms, shared by all pages.
 
 function scaled(value, units) {
   const size = Math.abs(value);
@@ -13,7 +13,7 @@ const formatBytes = (bytes) => scaled(bytes, [[1, "B"], [2 ** 10, "KiB"], [2 ** 
 const formatCount = (count) => Math.round(count).toLocaleString("en-US");
 const formatShare = (part, whole) => whole > 0 ? `${(100 * part / whole).toFixed(1)} %` : "";
 
-// An element with a class and children; texts stay texts.
+// An element with a class and children. Strings stay text.
 function element(tag, className, ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -22,7 +22,7 @@ function element(tag, className, ...children) {
 }
 const byId = (id) => document.getElementById(id);
 
-// Switches between light and dark. Until then the page follows the system.
+// Switches between light and dark. Until then the page follows the system's setting.
 function toggleTheme() {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -57,7 +57,7 @@ const TERMS = {
   "scheduled by overlap": "The order of collectives was searched by simulation instead of prefetching one unit ahead.",
 };
 
-// An element whose tooltip explains a term, where there is an explanation.
+// An element whose tooltip explains a term, if there is an explanation.
 function term(tag, className, name) {
   const made = element(tag, className, name);
   if (TERMS[name]) {

@@ -1,6 +1,6 @@
-// The figures of a step, or of two beside each other; and what differs between two, collective by collective.
+// The figures of one step, or of two side by side, and their differences, collective by collective.
 
-// Steps with different numbers of tokens are compared by tokens/s, MFU and memory alone.
+// For steps with different numbers of tokens, compares only tokens/s, MFU and memory.
 const sameTokens = () => graph.steps.every((step) => step.tokens === graph.steps[0].tokens);
 
 function figure(name, show, better, note) {

@@ -17,7 +17,7 @@ constexpr double kTop = 20;
 constexpr double kBottom = 56;
 constexpr int kTicks = 5;
 
-// A range of numbers laid on a range of pixels.
+// Maps a range of numbers to a range of pixels.
 struct Scale {
   double least = 0;
   double most = 1;
@@ -76,7 +76,7 @@ std::string Plot(const std::vector<CurvePoint>& points) {
   for (const CurvePoint& point : points) {
     double px = x.at(static_cast<double>(point.peak.value));
     double py = y.at(static_cast<double>(point.step.value));
-    // With a budget between two, the smaller one is what fits.
+    // A budget between two points gets the smaller one.
     line += line.empty() ? fmt::format("M{:.1f} {:.1f}", px, py)
                          : fmt::format("H{:.1f}V{:.1f}", px, py);
     dots += fmt::format(
@@ -112,7 +112,7 @@ std::string FormatCurvePage(const MemoryCurve& curve) {
   ReplaceMark(page, "/*style*/", PageFile("style"));
   std::string body = Plot(curve.points) + PointTable(curve);
   ReplaceMark(page, "<!--title-->", HtmlText(curve.title));
-  // Last: nobody looks for marks in what users named.
+  // Insert user texts last, because they may contain marks.
   ReplaceMark(page, "<!--curve-->", body);
   return page;
 }

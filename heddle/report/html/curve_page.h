@@ -1,4 +1,4 @@
-// The curve of step time against peak memory, as one HTML file that needs nothing else, not even a script.
+// The curve of step time over peak memory, as one self-contained HTML file without scripts.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ struct CurvePoint {
   std::string name;
   Bytes peak;
   Nanos step;
-  // What else is to be said of it, by column.
+  // Further details, by column.
   std::vector<std::string> details;
 };
 
 struct MemoryCurve {
   std::string title;
   std::vector<std::string> columns;
-  // From the largest peak to the smallest.
+  // In descending order of peak memory.
   std::vector<CurvePoint> points;
 };
 

@@ -1,8 +1,9 @@
-// The data of the page, made ready: columns of differences become columns of values, and nodes become blocks of lanes.
+// Prepares the data of the page: columns of differences become columns of values, and nodes become
+// blocks of lanes.
 
 const PHASES = ["fwd", "bwd", "opt"];
 const KIND = {compute: 0, start: 1, wait: 2};
-// What a block of a lane is.
+// The kinds of blocks in a lane.
 const BLOCK = {compute: 0, launch: 1, waiting: 2, unpack: 3, collective: 4};
 
 function running(column) {
@@ -38,7 +39,7 @@ class Lane {
   from(time) { return upper(this.end, time); }
 }
 
-// The first index whose value is greater than `value`; the column never falls.
+// The first index whose value exceeds `value`. The column never decreases.
 function upper(column, value) {
   let low = 0;
   let high = column.length;
@@ -63,7 +64,7 @@ function makeLanes(step) {
       lanes[0].add(begin[i], end[i], i, BLOCK.compute);
     }
   }
-  // Compute is over, and something that nobody waits for is not.
+  // Compute has finished, but an operation without a wait has not.
   const over = step.count ? left[step.count - 1] : 0;
   let last = -1;
   step.collectives.node.forEach((node) => { if (last < 0 || end[node] > end[last]) last = node; });

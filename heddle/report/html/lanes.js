@@ -1,4 +1,4 @@
-// The lanes of a step: one for each stream, with a block for everything that takes time there.
+// The lanes of a step: one per stream, with a block for each timed event.
 
 const RULER = 22;
 const LANE = 30;
@@ -33,7 +33,7 @@ function drawRuler(chart, context, view, height) {
   context.textAlign = "left";
 }
 
-// Where compute stands still for a collective, a red line under its block.
+// A red line under the block of a collective while compute waits for it.
 function drawExposed(chart, context, view, step, node, y) {
   const i = step.collectiveOf[node];
   if (step.collectives.exposed[i] === 0) return;
@@ -49,7 +49,8 @@ function drawExposed(chart, context, view, step, node, y) {
 
 function drawBlocks(chart, context, view, step, lane, y, marked) {
   const scale = chart.plotWidth / (view.end - view.begin);
-  // Compute fills its lane: blocks narrower than a pixel blend into what they amount to. Collectives stand alone, and stay visible.
+  // Compute fills its lane: blocks narrower than a pixel blend into their average. Collectives are
+  // drawn separately and stay visible.
   const blend = lane === step.lanes[0] && !marked;
   let lastPixel = -1;
   for (let i = lane.from(view.begin); i < lane.length && lane.begin[i] < view.end; ++i) {
@@ -91,7 +92,7 @@ function drawLanes(chart, context, view, step, marked) {
   });
 }
 
-// The block at a point, also one that is too narrow to be hit.
+// The block at a point, including one that is too narrow to hit.
 function blockAt(chart, view, step, x, y) {
   const index = Math.floor((y - RULER) / (LANE + LANE_GAP));
   if (x < GUTTER || index < 0 || index >= step.lanes.length || y - laneTop(index) > LANE) return null;
@@ -100,7 +101,7 @@ function blockAt(chart, view, step, x, y) {
   const time = chart.time(x, view);
   const i = lane.from(time - slack);
   if (i >= lane.length || lane.begin[i] > time + slack) return null;
-  // Of two that are near, the one that is hit.
+  // Of two near blocks, the one under the point.
   const next = i + 1 < lane.length && lane.begin[i + 1] <= time && lane.end[i] < time ? i + 1 : i;
   return {lane: index, i: next};
 }
@@ -114,7 +115,7 @@ function outline(chart, context, view, step, block, color) {
   context.strokeRect(xa - 1, laneTop(block.lane) - 1, Math.max(xb - xa, 2) + 2, LANE + 2);
 }
 
-// From the launch of a collective to its block, and from there to its wait.
+// A line from the launch of a collective to its block, and from there to its wait.
 function drawThread(chart, context, view, step, block) {
   const node = step.lanes[block.lane].node[block.i];
   const i = step.collectiveOf[node];

@@ -50,7 +50,7 @@ function showLegend() {
   }));
 }
 
-// `2 x 8,192 tokens a step`, or without the shape where the graph does not state it.
+// `2 x 8,192 tokens a step`, or without the shape if the graph does not state it.
 function workOf(step) {
   if (step.tokens === null) return "";
   const shape = step.batch.length === 2 ? `${formatCount(step.batch[0])} sequences of ${formatCount(step.batch[1])} tokens` : "";
@@ -96,7 +96,7 @@ function find(words) {
   redraw();
 }
 
-// The next block for which `wanted` holds, after the selected one, all steps one behind the other.
+// The next block for which `wanted` holds after the selected one, through all steps in order.
 function nextBlock(wanted, direction = 1) {
   const all = [];
   graph.steps.forEach((step, s) => step.lanes.forEach((lane, l) => {
@@ -267,7 +267,7 @@ function onKey(event) {
     if (event.key === "Escape") { target.value = ""; find(""); byId("charts").focus(); }
     return;
   }
-  // Arrows and Enter belong to whatever has the focus; everywhere else they are the timeline's.
+  // Arrows and Enter belong to the focused element; without one, to the timeline.
   const own = target === document.body || target === byId("charts");
   if (!own && (event.key.startsWith("Arrow") || event.key === "Enter" || event.key === "Home")) return;
   const entry = KEYS.find(([, , keys]) => keys.includes(event.key));
@@ -308,7 +308,7 @@ function start() {
   window.addEventListener("resize", () => redraw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); redraw(); });
   showGraph(0);
-  // For the console: what the page has read, and what it shows.
+  // For the console: the data and the state of the page.
   window.report = {graphs, view};
 }
 start();

@@ -1,15 +1,15 @@
-// The memory of a step over time, by what it is for, under the limit that it must keep.
+// The memory of a step over time, by use, with the memory limit.
 
-// One step has the room of two.
+// A single step has the height of two.
 const memoryHeight = () => graph.steps.length > 1 ? 120 : 250;
 
-// What the top of the plot stands for: the limit, unless the step is far below it.
+// The value at the top of the plot: the limit, unless the step is far below it.
 function memoryScale(step) {
   const top = step.peak * 1.12 || 1;
   return step.cap <= step.peak * 4 ? Math.max(top, step.cap * 1.06) : top;
 }
 
-// For each pixel the position with the most memory within it.
+// For each pixel, the position with the most memory within it.
 function memoryColumns(chart, view, step) {
   const {reached, left, live} = step.nodes;
   const out = [];
@@ -22,7 +22,7 @@ function memoryColumns(chart, view, step) {
       ++position;
       if (live[position] > live[most]) most = position;
     }
-    // Behind the last node, nothing is known to be freed.
+    // After the last node, the page does not know what is freed.
     out.push(most);
     if (left[step.count - 1] < until && position + 1 >= step.count && until > step.makespan) break;
   }
@@ -91,7 +91,7 @@ function drawPeak(chart, context, view, step, top, scale) {
   context.fill();
 }
 
-// What exists while a node runs, the largest first.
+// The storages that exist while a node runs, the largest first.
 function aliveAt(step, position, most) {
   const {bytes, birth, death} = step.storages;
   const out = [];

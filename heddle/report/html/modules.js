@@ -1,11 +1,11 @@
-// What the modules of a model cost, as a tree of scopes; and what its ops cost.
+// The costs of a model's modules, as a tree of scopes, and of its ops.
 
 let layersTogether = true;
 const openModules = new Set([""]);
 
 const emptyCosts = () => ({time: [0, 0, 0], kernels: 0, collective: 0, exposed: 0});
 
-// Adds the costs of each node to its scope and to those around it.
+// Adds the costs of each node to its scope and that scope's ancestors.
 function moduleTree(step) {
   const root = {name: "", path: "", parts: new Map(), ...emptyCosts()};
   const add = (scope, apply) => {

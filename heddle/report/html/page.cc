@@ -6,11 +6,11 @@
 namespace heddle {
 namespace {
 
-// In the order in which they stand in the page: later ones use what earlier ones define.
+// In page order: later scripts use definitions of earlier ones.
 constexpr std::string_view kScripts[] = {"common", "data",   "chart",   "lanes",   "memory", "view",
                                          "table",  "tables", "modules", "compare", "main"};
 
-// What differs between two steps, as the tables show it.
+// The differences between two steps, as the tables show them.
 std::string ComparisonData(const StepComparison& comparison) {
   auto list = [](const std::vector<LaunchDifference>& differences) {
     std::string out;
@@ -48,9 +48,19 @@ std::string FormatPage(const std::vector<ReportedGraph>& graphs) {
   std::string page(PageFile("page"));
   ReplaceMark(page, "/*style*/", PageFile("style"));
   ReplaceMark(page, "/*script*/", scripts);
-  // Last: nobody looks for marks in what users named.
+  // Insert user texts last, because they may contain marks.
   ReplaceMark(page, "/*data*/", "[" + data + "]");
   return page;
+}
+
+SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
+                     const price::CostModel& model) {
+  return {simulated.name,
+          simulated.trained,
+          &simulated.module,
+          &simulated.module.graphs[graph],
+          &model,
+          &simulated.simulations[graph]};
 }
 
 }  // namespace heddle

@@ -1,6 +1,6 @@
-// A report as one HTML file that needs nothing else: no network, no server, no other file.
+// A report as one self-contained HTML file.
 //
-// What it shows is drawn in the browser, by the scripts of this folder, from the data within the page.
+// The scripts of this folder draw it in the browser from the data in the page.
 #pragma once
 
 #include <string>
@@ -8,18 +8,23 @@
 
 #include "heddle/compile/manager/manager.h"
 #include "heddle/report/comparison.h"
+#include "heddle/search/evaluate/simulated_module.h"
 
 namespace heddle {
 
-// A step and what made it.
+// A step and the passes that produced it.
 struct ReportedStep {
   SimulatedStep step;
   std::vector<compile::PassRecord> passes = {};
 };
 
-// One graph: a step, or two that are compared, the later one second.
+// One graph: a step, or two steps to compare, the newer one second.
 using ReportedGraph = std::vector<ReportedStep>;
 
 std::string FormatPage(const std::vector<ReportedGraph>& graphs);
+
+// A graph of a simulated module, which outlives the result.
+SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,
+                     const price::CostModel& model);
 
 }  // namespace heddle

@@ -1,4 +1,4 @@
-// The files of this folder that pages are made of. The binary carries them.
+// Embedded files of this folder, from which pages are made.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace heddle {
 
-// By name without its ending: `style`, `page`.
+// A file by its name without extension: `style`, `page`.
 std::string_view PageFile(std::string_view name);
-// Puts `text` in the place of the first mark.
+// Replaces the first occurrence of `mark` with `text`.
 void ReplaceMark(std::string& page, std::string_view mark, std::string_view text);
-// For text between tags and within quotes.
+// Escapes text for HTML content and quoted attributes.
 std::string HtmlText(std::string_view text);
 
 }  // namespace heddle

@@ -1,4 +1,5 @@
-// The plans of a search: tokens per second against memory, a table, and the command of the chosen plan.
+// The plans of a search: a chart of tokens per second over memory, a table, and the command of the
+// chosen plan.
 
 const search = JSON.parse(byId("data").textContent);
 const SVG = "http://www.w3.org/2000/svg";
@@ -147,7 +148,7 @@ async function copy(text, button) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Browsers that forbid the clipboard to files allow this.
+    // Works in browsers that forbid clipboard access to local files.
     const area = element("textarea");
     area.value = text;
     document.body.append(area);

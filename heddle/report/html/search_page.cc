@@ -21,7 +21,7 @@ std::string RowData(const SearchRow& row) {
       PageQuoted(row.command), PageQuoted(row.text), row.published);
 }
 
-// The differences that explain other compute times; empty if there are none.
+// The differences between the plans that explain other compute times; empty if there are none.
 std::string WhyCompute(const search::SearchPoint& first, const search::SearchPoint& second) {
   const search::Arrangement& a = first.arrangement;
   const search::Arrangement& b = second.arrangement;
@@ -87,7 +87,7 @@ std::string FormatSearchPage(const SearchPage& page) {
   std::string html(PageFile("search_page"));
   ReplaceMark(html, "/*style*/", PageFile("style"));
   ReplaceMark(html, "/*script*/", scripts);
-  // Last: names of users may contain marks.
+  // Insert user texts last, because they may contain marks.
   ReplaceMark(html, "/*data*/", data);
   return html;
 }

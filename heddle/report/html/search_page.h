@@ -1,4 +1,4 @@
-// The plans that a search has found, as one HTML page that needs no other file.
+// The plans that a search found, as one self-contained HTML page.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct SearchRow {
   search::SearchPoint point;
   double tokens_per_second = 0;
   search::StepOutcome outcome;
-  // The command that runs it, or that writes its job; empty for a published row.
+  // The command that runs it or writes its job; empty for a published row.
   std::string command;
   // The plan as text.
   std::string text;
@@ -26,7 +26,7 @@ struct SearchPage {
   std::string model;
   std::string cluster;
   int64_t devices = 1;
-  // Sequences of a step on all devices.
+  // Sequences per step on all devices.
   int64_t sequences = 1;
   int64_t seq_len = 1;
   Bytes budget;

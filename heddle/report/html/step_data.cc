@@ -11,7 +11,7 @@
 namespace heddle {
 namespace {
 
-// What a storage is for; the page stacks them in this order.
+// The use of a storage. The page stacks memory in this order.
 enum class Held : uint8_t {
   kParameters,
   kOptimizer,
@@ -25,7 +25,7 @@ constexpr std::string_view kHeldNames[] = {
     "parameters",        "optimizer state", "other inputs", "gathered parameters",
     "kept for backward", "gradients",       "temporary"};
 
-// The texts of a step, each once.
+// Interned texts of a step.
 class Strings {
  public:
   size_t Number(std::string_view text) {
@@ -126,7 +126,7 @@ class StepWriter {
         reasons);
   }
 
-  // Sequences and their length, where the tokens are a batch input of two dimensions.
+  // The number of sequences and their length, if the tokens are a two-dimensional batch input.
   std::string BatchShape() const {
     for (const Input& input : graph_.inputs()) {
       TypeId type = input.global.type ? input.global.type : graph_.type(input.value);
@@ -142,7 +142,7 @@ class StepWriter {
 
   int64_t Text(std::string_view text) { return static_cast<int64_t>(strings_.Number(text)); }
 
-  // Equal types are many: each is printed once.
+  // Many values have equal types, so each is printed once.
   int64_t TypeText(TypeId type) {
     auto [at, is_new] = type_text_.try_emplace(type.index(), 0);
     if (is_new) at->second = Text(PrintType(module_, graph_, type));
@@ -150,7 +150,8 @@ class StepWriter {
   }
 
   std::string Nodes() {
-    // `reached` and `live` as differences; `begin` and `left` from `reached`, `end` from `begin`.
+    // `reached` and `live` are differences. `begin` and `left` are relative to `reached`, `end` to
+    // `begin`.
     Columns columns({"name", "op", "scope", "type", "phase", "kind", "reached", "begin", "end",
                      "left", "live", "bytes"});
     Nanos reached;
@@ -196,7 +197,7 @@ class StepWriter {
               const std::vector<bool>& is_gradient) const {
     if (!storage.birth) return of_inputs[storage.value.index()];
     if (is_gradient[storage.value.index()]) return Held::kGradients;
-    // An op that the table does not know may have an attribute of that name, too.
+    // An unknown op may also have an attribute with that name.
     const AttrValue* attr = graph_.attrs(storage.birth).Find("why");
     const Why* why = attr != nullptr ? std::get_if<Why>(attr) : nullptr;
     if (why != nullptr && *why == Why::kUnshard) return Held::kGathered;
@@ -217,7 +218,7 @@ class StepWriter {
       if (output.role == OutputRole::kGrad) is_gradient[output.value.index()] = true;
     }
     Liveness liveness(graph_);
-    // Born before the first node and dying after the last are -1.
+    // A birth before the first node and a death after the last are -1.
     Columns columns({"name", "type", "bytes", "birth", "death", "held"});
     for (const Storage& storage : liveness.storages()) {
       if (storage.space != Space::kDevice || storage.bytes.value == 0) continue;
@@ -266,7 +267,7 @@ class StepWriter {
   const Module& module_;
   const Graph& graph_;
   const price::Simulation& s_;
-  // By node: its place in the order.
+  // Indexed by node: its position in the order.
   std::vector<int64_t> position_;
   std::unordered_map<uint32_t, int64_t> type_text_;
   Strings strings_;
@@ -277,7 +278,7 @@ class StepWriter {
 std::string PageQuoted(std::string_view text) {
   std::string quoted =
       nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  // A page ends a script at `</script`, and other things begin with `<!--`.
+  // `</script` would end the script, and `<!--` has a meaning in HTML.
   for (size_t at = quoted.find('<'); at != std::string::npos; at = quoted.find('<', at))
     quoted.replace(at, 1, "\\u003c");
   return quoted;

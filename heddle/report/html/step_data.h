@@ -1,7 +1,8 @@
-// A simulated step as the data that a report's page shows: JSON of columns, so that 10,000 nodes are a few hundred KiB.
+// A simulated step as the data of a report's page: JSON in columns, so that 10,000 nodes take a few
+// hundred KiB.
 //
-// Nodes stand in the order of the schedule. Texts are numbers of `strings`. Times are nanoseconds, sizes bytes. Columns that say
-// so hold differences to the entry before.
+// Nodes are in the order of the schedule. Texts are indices into `strings`. Times are in
+// nanoseconds, sizes in bytes. Some columns have differences to the previous entry.
 #pragma once
 
 #include <span>
@@ -12,10 +13,10 @@
 
 namespace heddle {
 
-// Text of any bytes as JSON that can stand within a script element of a page: only ASCII, and no `<`.
+// Any bytes as JSON inside a script element: only ASCII, and no `<`.
 std::string PageQuoted(std::string_view text);
 
-// `passes`: what made the step, as far as it is known.
+// `passes`: the passes that produced the step, if known.
 std::string FormatStepData(const SimulatedStep& step, std::span<const compile::PassRecord> passes);
 
 }  // namespace heddle

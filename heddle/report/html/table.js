@@ -1,8 +1,8 @@
-// Tables that sort by a click on a column.
+// Tables that sort on a click on a column.
 
 const ROWS_SHOWN = 300;
 
-// `columns`: {name, value(row), show(row), number}. `show` gives a text or an element.
+// `columns`: {name, value(row), show(row), number}. `show` returns a text or an element.
 function makeTable(columns, rows, onRow) {
   const table = element("table", "data");
   const head = element("tr");

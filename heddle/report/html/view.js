@@ -1,4 +1,5 @@
-// What is shown: a range of time, the same for all steps; a block that is selected, and one under the pointer.
+// The state of the view: a time range shared by all steps, the selected block, and the block under
+// the pointer.
 
 const MEMORY_GAP = 10;
 
@@ -8,7 +9,7 @@ const view = {
   // {step, lane, i}, or null.
   hover: null,
   selected: null,
-  // Of the pointer: a time and the step it is over.
+  // The pointer's time and step.
   cursor: null,
   critical: false,
   matches: null,
@@ -37,7 +38,7 @@ function buildCharts() {
   Object.assign(view, {begin: 0, end: longest, hover: null, selected: null, cursor: null});
 }
 
-// --- Drawing, at most once for a frame
+// --- Drawing, at most once per frame
 
 let dirty = {base: false, over: false, asked: false};
 function redraw(base = true) {
@@ -122,7 +123,7 @@ function drawOver() {
 // --- Moving
 
 function show(begin, end) {
-  // Down to a nanosecond for every ten pixels or so, and never beyond the step.
+  // Down to about a nanosecond per ten pixels, and never beyond the step.
   const length = Math.min(Math.max(end - begin, 100), longest);
   view.begin = Math.min(Math.max(begin, 0), longest - length);
   view.end = view.begin + length;
@@ -161,7 +162,7 @@ function select(block, bringIntoView = true) {
   redraw(false);
 }
 
-// The block of a node: of a collective, on its own stream.
+// The block of a node; for a collective, on its own stream.
 function blockOfNode(stepIndex, node) {
   const step = graph.steps[stepIndex];
   const i = step.collectiveOf[node];
@@ -171,7 +172,7 @@ function blockOfNode(stepIndex, node) {
   return at < 0 ? null : {step: stepIndex, lane: laneIndex, i: at};
 }
 
-// --- What is known about a block
+// --- Facts about a block
 
 function factsOf(block) {
   const step = graph.steps[block.step];
@@ -201,7 +202,7 @@ function factsOf(block) {
     add("exposed", `${formatTime(collectives.exposed[i])} of ${formatTime(timeOf(step, i))}`, "bad");
     add("because", formatReasons(step, i));
   } else {
-    add("hidden", "behind compute", "good");
+    add("hidden", "by compute", "good");
   }
   return facts;
 }
@@ -226,7 +227,7 @@ function showTip(x, y) {
 }
 
 let inspected = "";
-// The selected block, and what is alive at the pointer, or else at the peak.
+// The selected block, and the storages alive at the pointer, or else at the peak.
 function showInspector() {
   const at = view.cursor || (view.selected && {step: view.selected.step, time: laneOf(view.selected).begin[view.selected.i]});
   const step = graph.steps[at ? at.step : graph.steps.length - 1];

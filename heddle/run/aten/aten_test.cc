@@ -1,4 +1,4 @@
-// What graphs need of ATen beyond its own kernels.
+// Tests of the ATen calls and kernels that graphs need beyond ATen's own.
 #include <gtest/gtest.h>
 
 #include <ATen/ops/_grouped_mm.h>
@@ -15,7 +15,7 @@
 namespace heddle::run {
 namespace {
 
-// Groups end at these; the second is empty, and two positions lie behind the last.
+// Ends of the groups. The second group is empty, and the last two positions belong to no group.
 const std::vector<int64_t> kEnds{3, 3, 5};
 constexpr int64_t kCut = 7;
 
@@ -26,7 +26,7 @@ double At(const at::Tensor& t, at::IntArrayRef index) {
   for (int64_t i : index) element = element[i];
   return element.item<double>();
 }
-// The group of a position, or -1 behind the last.
+// Returns the group of a position, or -1 after the last group.
 int64_t GroupOf(int64_t position) {
   for (size_t g = 0; g < kEnds.size(); ++g) {
     if (position < kEnds[g]) return static_cast<int64_t>(g);
@@ -61,7 +61,7 @@ TEST(GroupedMm, ColumnsOfTheRight) {
 }
 
 TEST(GroupedMm, InnerPositions) {
-  // Transposed, as gradients of weights have it.
+  // Gradients of weights are transposed views like this one.
   at::Tensor a = Random({kCut, 2}).t();
   at::Tensor b = Random({kCut, 4});
   at::Tensor expected = at::zeros({3, 2, 4}, at::kDouble);
@@ -80,7 +80,7 @@ TEST(GroupedMm, TwoStacks) {
   for (int64_t g = 0; g < 3; ++g) EXPECT_TRUE(out[g].allclose(a[g].mm(b[g]), 0, 1e-12));
 }
 
-// One node, given its operands.
+// Runs a graph of one node on `operands`.
 at::Tensor RunNode(const std::string& text, const std::vector<at::Tensor>& operands) {
   Result<Module> module = ParseModule(text, "test", Ops());
   EXPECT_TRUE(module.ok()) << Format(module.diagnostics());
@@ -96,7 +96,7 @@ at::Tensor RunNode(const std::string& text, const std::vector<at::Tensor>& opera
 TEST(GroupedMm, IsWhatNodesOfF64Run) {
   at::Tensor a = Random({kCut, 4});
   at::Tensor b = Random({3, 4, 4});
-  // Should ATen learn to do it, our kernel can go.
+  // When ATen supports f64, our kernel can be deleted.
   EXPECT_ANY_THROW(at::_grouped_mm(a, b, Ends()));
   auto text = [](std::string_view dtype) {
     return fmt::format(
@@ -106,7 +106,7 @@ TEST(GroupedMm, IsWhatNodesOfF64Run) {
   };
   at::Tensor out = RunNode(text("f64"), {a, b, Ends(), at::Tensor(), at::Tensor()});
   EXPECT_TRUE(out.equal(GroupedMm(a, b, Ends())));
-  // The same within f32, up to the last group: ATen leaves what is behind it undefined.
+  // The same in f32. Compares the groups only: ATen leaves the rows after the last group undefined.
   at::Tensor narrow = RunNode(text("f32"), {a.to(at::kFloat), b.to(at::kFloat), Ends(), {}, {}});
   EXPECT_TRUE(narrow.narrow(0, 0, 5).to(at::kDouble).allclose(out.narrow(0, 0, 5), 1e-5, 1e-5));
 }
@@ -124,7 +124,7 @@ TEST(Attrs, ChunksBecomeTheNumbersOfARank) {
   EXPECT_EQ(ToIValue(sizes, mesh, symbols).diagnostics()[0].kind, Diag::kSymbolicSize);
   AttrValue named = symbols.Named("t0", 8);
   EXPECT_EQ(ToIValue(named, mesh, symbols, SizesAt(mesh, 0)).diagnostics()[0].message,
-            "attribute t0 has a size that is not a number");
+            "attribute t0 has a symbolic size without a value");
 }
 
 }  // namespace

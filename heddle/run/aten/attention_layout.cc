@@ -11,7 +11,7 @@
 namespace heddle::run {
 namespace {
 
-// Dimensions from the slowest in memory to the fastest.
+// Dimensions, sorted from the largest stride to the smallest.
 using Order = std::vector<int64_t>;
 
 Order OrderOf(const at::Tensor& tensor) {

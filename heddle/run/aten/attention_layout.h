@@ -1,8 +1,9 @@
-// Backward kernels of attention that read tensors in a layout of their own, whatever their strides say.
+// Backward kernels of attention that assume a memory layout and ignore strides.
 //
-// The memory-efficient kernel takes the output of forward to lie in memory as [batch, positions, heads, size]; cuDNN takes that
-// output and its gradient to lie like the query when it has run with such a query before. Forward writes these layouts, but
-// an output that has travelled between ranks comes back contiguous, and the gradients would be wrong without a word.
+// The memory-efficient kernel assumes that the output of forward is stored as [batch, positions,
+// heads, size]. cuDNN assumes that this output and its gradient have the layout of the query, once
+// it has run with such a query. Forward writes these layouts, but an output that was sent between
+// ranks arrives contiguous. The kernels would then return wrong gradients without an error.
 #pragma once
 
 #include "heddle/core/ir/op.h"
@@ -10,7 +11,8 @@
 
 namespace heddle::run {
 
-// Calls such an op with its tensors in the layout that it reads, copies of those that lie otherwise; null for other ops.
+// Returns a kernel that calls `op` with its tensors in the layout that the op assumes. It copies
+// the tensors that have another layout. Returns null for other ops.
 OwnKernel AttentionLayoutKernel(OpId op);
 
 }  // namespace heddle::run

@@ -23,7 +23,7 @@ Result<AttrValue> FromMemoryFormat(c10::MemoryFormat format) {
     case c10::MemoryFormat::Contiguous: return AttrValue(MemoryFormat::kContiguous);
     case c10::MemoryFormat::Preserve: return AttrValue(MemoryFormat::kPreserve);
     case c10::MemoryFormat::ChannelsLast: return AttrValue(MemoryFormat::kChannelsLast);
-    default: return Error(Diag::kAttrKind, "a memory format that graphs do not have");
+    default: return Error(Diag::kAttrKind, "a memory format that graphs do not support");
   }
 }
 
@@ -40,7 +40,7 @@ bool HasSymbol(const AttrValue& value) {
   return list != nullptr && std::ranges::any_of(*list, IsSymbol);
 }
 
-// False if a symbol has no number.
+// Replaces a symbol by its number. Returns false if the number is unknown.
 bool Resolve(int64_t& size, const SymbolTable& symbols, const SizeResolver& size_of) {
   if (!IsSymbol(size)) return true;
   std::optional<int64_t> number = size_of ? size_of(symbols[size]) : std::nullopt;
@@ -61,7 +61,7 @@ Result<AttrValue> WithNumbers(const AttrValue& value, const Mesh& mesh, const Sy
   if (known) return resolved;
   std::string text;
   AppendAttrValue(text, value, mesh, symbols);
-  return Error(Diag::kSymbolicSize, "attribute {} has a size that is not a number", text);
+  return Error(Diag::kSymbolicSize, "attribute {} has a symbolic size without a value", text);
 }
 
 }  // namespace
@@ -100,7 +100,7 @@ Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const Sym
           return c10::IValue(bools);
         } else if constexpr (std::is_same_v<T, Why> || std::is_same_v<T, ReduceOp> ||
                              std::is_same_v<T, Axes>) {
-          return Error(Diag::kAttrKind, "an attribute of collectives is not an argument of ATen");
+          return Error(Diag::kAttrKind, "a collective's attribute cannot be passed to ATen");
         } else {
           return c10::IValue(v);
         }
@@ -134,7 +134,7 @@ Result<AttrValue> FromIValue(const c10::IValue& value, ArgKind kind) {
       return AttrValue(std::move(list));
     }
     default:
-      return Error(Diag::kAttrKind, "an argument of type {} cannot be an attribute",
+      return Error(Diag::kAttrKind, "an argument of type {} cannot become an attribute",
                    value.tagKind());
   }
 }

@@ -1,4 +1,4 @@
-// Attributes of graphs as arguments of ATen, and back.
+// Converts attributes of graphs to arguments of ATen, and back.
 #pragma once
 
 #include <functional>
@@ -13,19 +13,20 @@
 
 namespace heddle::run {
 
-// The number that a symbol stands for, or nothing where it is not known.
+// Returns the number of a symbol, or nullopt if it is unknown.
 using SizeResolver = std::function<std::optional<int64_t>(const Symbol&)>;
-// Chunks as `rank` has them. `mesh` outlives the resolver.
+// Resolves symbols to the sizes of the shards of `rank`. `mesh` must outlive the resolver.
 SizeResolver SizesAt(const Mesh& mesh, int64_t rank);
-// Whether an attribute is, or lists, a size that is not a number.
+// Whether an attribute is a symbolic size, or a list that contains one.
 bool HasSymbols(const Attrs& attrs);
 
-// The argument that ATen takes for `value`. `size_of` gives symbols their numbers; without it there may be none.
+// Returns the ATen argument for `value`. `size_of` resolves symbols; without it, `value` must not
+// contain any.
 Result<c10::IValue> ToIValue(const AttrValue& value, const Mesh& mesh, const SymbolTable& symbols,
                              const SizeResolver& size_of = {});
-// The attribute of kind `kind` that an ATen argument is.
+// Returns the attribute of kind `kind` for an ATen argument.
 Result<AttrValue> FromIValue(const c10::IValue& value, ArgKind kind);
-// The kind of an argument of an ATen schema; kAmbient for what graphs leave out.
+// Returns the kind of an argument of an ATen schema; kAmbient for arguments that graphs leave out.
 ArgKind KindOf(const c10::Argument& arg);
 
 }  // namespace heddle::run

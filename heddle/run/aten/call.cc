@@ -9,7 +9,7 @@
 namespace heddle::run {
 
 std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
-  // The namespace ends at the first dot, the overload begins behind the second.
+  // The namespace ends at the first dot, and the overload begins after the second.
   size_t space = name.find('.');
   if (space == std::string_view::npos) return std::nullopt;
   std::string_view rest = name.substr(space + 1);
@@ -23,8 +23,8 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
 
 namespace {
 
-// How the operands of a node are passed: by the name of the argument, and how many. A name is empty for a positional
-// argument of an opaque op.
+// One argument's operands: the argument's name, its first operand and the number of operands. The
+// name is empty for a positional argument of an opaque op.
 struct Passed {
   std::string_view name;
   uint32_t operand;
@@ -52,19 +52,20 @@ std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
   return passed;
 }
 
-// `_fused_adamw_` of `_fused_adamw`.
+// Returns the in-place variant of an op: `_fused_adamw_` for `_fused_adamw`.
 std::optional<c10::OperatorHandle> InPlaceTwin(const c10::OperatorHandle& op) {
   return c10::Dispatcher::singleton().findSchema(
       {op.schema().name() + "_", op.schema().overload_name()});
 }
 
-// Where the op makes its results, unless its default says.
+// Whether an argument is the device of the results, without a default that names a device.
 bool IsDevice(const c10::Argument& arg) {
   if (arg.name() != "device") return false;
   return !arg.default_value() || !arg.default_value()->isDevice();
 }
 
-// ATen hands an operand back where there was nothing to do. Nobody could write over one of the two then.
+// ATen returns an operand itself if there is nothing to compute. Copies it, because a later node
+// may write to one of the two in place.
 void CopyAliases(std::span<const at::Tensor* const> operands, std::vector<at::Tensor>& results) {
   for (at::Tensor& result : results) {
     if (!result.defined() || !result.has_storage()) continue;
@@ -122,7 +123,8 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
     if (const AttrValue* value = attrs.Find(arg.name())) {
       HEDDLE_TRY(c10::IValue converted,
                  ToIValue(*value, module.mesh, graph.types().symbols(), size_of));
-      // ATen tells lists of integers and of numbers apart by their type; an empty list has none.
+      // An empty list does not tell whether it holds integers or floats, and ATen distinguishes
+      // them.
       bool empty_floats = kind == ArgKind::kFloatList && converted.isIntList();
       argument.constant = empty_floats ? c10::IValue(std::vector<double>()) : std::move(converted);
     } else if (IsDevice(arg) && graph.operands(node).empty()) {

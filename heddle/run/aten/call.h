@@ -1,12 +1,12 @@
 // AtenCall: a node bound to the ATen operator that runs it.
 //
-// Binding looks the operator up by schema and lays out its arguments once: constants in place, slots for tensors. Running fills
-// the slots and calls the dispatcher; there is no table of kernels. The exceptions are in grouped_mm.h and
-// attention_layout.h.
+// Binding looks up the operator by schema and prepares its arguments once: it fills in constants
+// and leaves slots for tensors. Running fills the slots and calls the dispatcher, so there is no
+// table of kernels. grouped_mm.h and attention_layout.h define the exceptions.
 //
-// Results lie in memory as the effect of the op says. An update runs as its in-place twin, so that its results are its operands,
-// written over. A view is what ATen gives. Everything else is made anew: ATen hands some operands back as they are, and such a
-// result is copied.
+// The effect of the op determines the storage of the results. An update runs as the in-place
+// variant of the op and overwrites its operands. A view shares the storage of its operand. All
+// other results get storage of their own: where ATen returns an operand itself, AtenCall copies it.
 #pragma once
 
 #include <span>
@@ -24,25 +24,27 @@
 
 namespace heddle::run {
 
-// `aten.add.Tensor` as ATen spells it, or nothing if ATen has no such operator.
+// Returns ATen's operator for a name such as `aten.add.Tensor`; nullopt if ATen has no such
+// operator.
 std::optional<c10::OperatorHandle> FindOperator(std::string_view name);
 
 class AtenCall {
  public:
-  // Tensors that the op makes from nothing go to `device`; symbols among the attributes become what `size_of` says.
+  // Binds `node`. Ops without operands allocate on `device`. `size_of` resolves symbols among the
+  // attributes.
   static Result<AtenCall> Bind(const Module& module, const Graph& graph, NodeId node,
                                c10::Device device, const SizeResolver& size_of = {});
 
-  // `operands` in the flat order of the node; undefined tensors where one is absent. Results in the order of the node's;
-  // undefined where the op leaves one so. `stack` is room for arguments, which callers keep from call to call. Throws what ATen
-  // throws.
+  // Runs the op. `operands` are in the flat order of the node, with undefined tensors for absent
+  // ones. `results` are in the order of the node's results, undefined where the op returns none.
+  // `stack` is scratch space that callers reuse between calls. Throws what ATen throws.
   void Run(std::span<const at::Tensor* const> operands, torch::jit::Stack& stack,
            std::vector<at::Tensor>& results) const;
 
  private:
   explicit AtenCall(c10::OperatorHandle op) : op_(std::move(op)) {}
 
-  // An argument of the operator: a constant, or operands.
+  // An argument of the operator: a constant, or `count` operands from `operand` on.
   struct Argument {
     enum class Kind : uint8_t { kConstant, kTensor, kOptional, kList, kOptionalList };
     Kind kind = Kind::kConstant;
@@ -55,9 +57,9 @@ class AtenCall {
 
   c10::OperatorHandle op_;
   Effect effect_ = Effect::kPure;
-  // Of an update.
+  // Number of results, set for updates only.
   uint32_t result_count_ = 0;
-  // Runs in the place of op_; usually null.
+  // Runs instead of op_, unless null.
   OwnKernel kernel_ = nullptr;
   std::vector<Argument> arguments_;
 };

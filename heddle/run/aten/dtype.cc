@@ -38,7 +38,7 @@ Result<DType> FromScalarType(c10::ScalarType type) {
   for (const Pair& pair : kPairs) {
     if (pair.scalar == type) return pair.dtype;
   }
-  return Error(Diag::kBadType, "element type {} is not one that graphs have", c10::toString(type));
+  return Error(Diag::kBadType, "graphs do not support the element type {}", c10::toString(type));
 }
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// Element types of Heddle and of ATen.
+// Converts between element types of Heddle and of ATen.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -9,7 +9,7 @@
 namespace heddle::run {
 
 c10::ScalarType ToScalarType(DType dtype);
-// Fails for the few types that graphs do not have.
+// Fails for the few types that graphs do not support.
 Result<DType> FromScalarType(c10::ScalarType type);
 
 }  // namespace heddle::run

@@ -11,7 +11,7 @@ namespace heddle::run {
 at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
                      const std::optional<at::Tensor>& offs) {
   if (a.dim() == 3 && b.dim() == 3) return at::bmm(a, b);
-  TORCH_CHECK(offs.has_value(), "matrices cut into groups need `offs`");
+  TORCH_CHECK(offs.has_value(), "a matrix that is split into groups needs `offs`");
   at::Tensor ends = offs->to(at::kCPU, at::kLong);
   int64_t groups = ends.numel();
   int64_t m = a.size(-2);
@@ -34,7 +34,7 @@ at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
 namespace {
 
 void RunGroupedMm(const c10::OperatorHandle&, torch::jit::Stack& stack) {
-  // self, mat2, offs, bias, out_dtype
+  // Arguments: self, mat2, offs, bias, out_dtype.
   TORCH_CHECK(stack[3].isNone(), "a grouped product of f64 takes no bias");
   TORCH_CHECK(stack[4].isNone() || stack[4].toScalarType() == at::kDouble,
               "a grouped product of f64 is f64");

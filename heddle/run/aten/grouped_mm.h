@@ -1,4 +1,5 @@
-// `aten._grouped_mm` for the element type that ATen refuses, f64: gradients of mixtures of experts are checked in it.
+// `aten._grouped_mm` for f64, which ATen does not support. Gradient checks of mixtures of experts
+// need it.
 #pragma once
 
 #include <optional>
@@ -10,13 +11,19 @@
 
 namespace heddle::run {
 
-// One product for each group. `offs` gives the end of each group along the dimension that is cut: the rows of `a` [t,k] with
-// `b` [g,k,n], the columns of `b` [k,t] with `a` [g,m,k], the inner positions of `a` [m,t] and `b` [t,n]. What lies behind
-// the last group is zero. With two stacks of matrices there is no `offs`.
+// Computes one matrix product per group. `offs` contains the end of each group along the grouped
+// dimension, which depends on the shapes:
+//
+//   a [t,k], b [g,k,n]: the rows of `a`
+//   a [g,m,k], b [k,t]: the columns of `b`
+//   a [m,t], b [t,n]: the inner dimension
+//   a [g,m,k], b [g,k,n]: no `offs`
+//
+// The result is zero after the last group.
 at::Tensor GroupedMm(const at::Tensor& a, const at::Tensor& b,
                      const std::optional<at::Tensor>& offs);
 
-// For grouped products of f64; null for other nodes.
+// Returns the kernel for grouped products of f64; null for other nodes.
 OwnKernel GroupedMmKernel(const Graph& graph, NodeId node);
 
 }  // namespace heddle::run

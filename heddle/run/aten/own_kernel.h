@@ -1,4 +1,4 @@
-// A kernel of our own, for an op that ATen cannot run as graphs need it.
+// The type of our own kernels, for ops that ATen cannot run as graphs need them.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -6,7 +6,8 @@
 
 namespace heddle::run {
 
-// Takes its arguments off the stack and leaves its results there, as the operator would. It may call the operator.
+// Pops its arguments from the stack and pushes its results, as the operator does. It may call the
+// operator.
 using OwnKernel = void (*)(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace heddle::run

@@ -12,7 +12,7 @@ namespace heddle::run {
 namespace {
 
 at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t count) {
-  // As clip_grad_norm_ does: GPUs have kernels of their own for lists.
+  // clip_grad_norm_ calls the same op: on GPUs it has its own kernels, with other bits.
   at::Tensor stacked = at::stack(at::_foreach_norm(tensors, 2));
   at::Tensor squares = at::mul(stacked, stacked);
   if (places.empty()) return squares;
@@ -24,7 +24,7 @@ at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_
 TORCH_LIBRARY_FRAGMENT(heddle, library) {
   library.def("squared_norm(Tensor[] inputs, *, int[] places=[], int count=0) -> Tensor");
 }
-// Not for all devices at once: traced tensors must see one op, not its parts.
+// Registered per device, not for all devices: tracing must record one op, not its parts.
 TORCH_LIBRARY_IMPL(heddle, CPU, library) { library.impl("squared_norm", RunSquaredNorm); }
 TORCH_LIBRARY_IMPL(heddle, CUDA, library) { library.impl("squared_norm", RunSquaredNorm); }
 
@@ -36,7 +36,7 @@ at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t c
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("heddle::squared_norm", "")
                              .typed<at::Tensor(at::TensorList, at::IntArrayRef, int64_t)>();
-  // It has no gradient, and traced tensors have no autograd kernel for it.
+  // The op has no gradient, and traced tensors have no autograd kernel for it.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   return op.call(tensors, places, count);
 }

@@ -1,18 +1,21 @@
-// `heddle.squared_norm`, an operator of our own in ATen's dispatcher: capture records it, graphs run it.
+// `heddle.squared_norm`, our own operator in ATen's dispatcher. Capture records it and graphs run
+// it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace heddle::run {
 
-// A vector: of each tensor the square of its Euclidean norm. Over ranks the squares of parts add up. Their roots are the norms
-// themselves, to the bit: rounding a square never moves its root. The norm of these is what clipping takes, as
-// torch.nn.utils.get_total_norm works it out, for DTensors as well.
+// Returns a vector with the squared Euclidean norm of each tensor. Squares of shards add up over
+// ranks. The square root of an element is bitwise the norm of the tensor: rounding a square never
+// changes its root. Clipping takes the norm of these norms, as torch.nn.utils.get_total_norm does.
 //
-// With `places` tensor i stands at places[i] of `count`, and zeros elsewhere.
+// With `places`, tensor i is at index places[i] of a vector of `count` elements; the others are
+// zero.
 at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places = {}, int64_t count = 0);
 
-// Makes sure that operators of our own are in the dispatcher: a linker leaves out what nobody calls.
+// Links our own operators into the program, which puts them into the dispatcher. Without a call,
+// the linker drops the object file.
 void LinkOwnOperators();
 
 }  // namespace heddle::run

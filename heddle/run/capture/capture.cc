@@ -10,7 +10,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/capture/optimizer.h"
 #include "heddle/run/capture/recorder.h"
 #include "heddle/run/capture/scope.h"
@@ -18,7 +18,7 @@
 namespace heddle::run {
 namespace {
 
-// Backward must run on this thread: the recorder and the scopes are the thread's.
+// Runs backward on this thread: the recorder and the scopes are thread-local.
 class SingleThreadedAutograd {
  public:
   SingleThreadedAutograd()
@@ -54,9 +54,9 @@ class StepCapture {
     } catch (const CaptureStopped&) {
       return Failure{recorder_.diagnostics()};
     } catch (const std::exception& error) {
-      // Autograd wraps what was thrown inside backward.
+      // Autograd wraps exceptions that are thrown inside backward.
       if (!recorder_.diagnostics().empty()) return Failure{recorder_.diagnostics()};
-      return Error(Diag::kCaptureOp, "{}", SaidByAten(error));
+      return Error(Diag::kCaptureOp, "{}", AtenErrorMessage(error));
     }
     Module module;
     module.view = View::kGlobal;
@@ -71,10 +71,10 @@ class StepCapture {
     StepResult result = step(params_, inputs_);
     const at::Tensor& loss = result.loss;
     if (!loss.defined() || loss.numel() != 1)
-      return Error(Diag::kCaptureLoss, "the step gives {}, expected one number",
+      return Error(Diag::kCaptureLoss, "the step returns {} as its loss, expected one number",
                    loss.defined() ? Counted(loss.numel(), "element") : "nothing");
     if (!loss.requires_grad())
-      return Error(Diag::kCaptureLoss, "the step gives a number that depends on no parameter");
+      return Error(Diag::kCaptureLoss, "the loss of the step depends on no parameter");
     Output output;
     output.role = OutputRole::kLoss;
     output.value = recorder_.ValueOf(loss);
@@ -105,7 +105,7 @@ class StepCapture {
     }
   }
 
-  // What batches of the step saw before this one; undefined where a step has one.
+  // The sum of `seen` over the previous micro-batches of the step; undefined if a step has one.
   at::Tensor SeenBefore(const BufferChange& change) const {
     std::string name = input_specs_[change.input].name + std::string(kSeenSuffix);
     for (size_t i = 0; i < input_specs_.size(); ++i) {

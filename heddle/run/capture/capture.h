@@ -1,9 +1,9 @@
-// Capture: one training step, written in C++ over ATen, as one flat graph.
+// Capture: records a training step, written in C++ over ATen, as one flat graph.
 //
-// The step runs once on traced tensors, which have shapes but no data; then autograd runs backward through the same tensors.
-// Every ATen call on the way becomes a node with the scope of its module and the phase it belongs to: a backward node gets the
-// scope of the forward op whose gradient it computes. Nothing is lost silently: a call that cannot be recorded faithfully ends
-// the capture with an error that names the op and the scope.
+// The step runs once on traced tensors, which have shapes but no data. Autograd then runs backward
+// through the same tensors. Every ATen call becomes a node with the scope of its module and its
+// phase. A backward node gets the scope of the forward op whose gradient it computes. A call that
+// cannot be recorded exactly ends the capture with an error that names the op and the scope.
 #pragma once
 
 #include <functional>
@@ -19,10 +19,10 @@
 namespace heddle::run {
 
 struct ParamSpec {
-  // Full name: `layers.0.attention.wq.weight`.
+  // Full name, such as `layers.0.attention.wq.weight`.
   std::string name;
   std::vector<int64_t> shape;
-  // The FSDP unit it belongs to.
+  // The FSDP unit of the parameter.
   std::string unit;
   bool trainable = true;
 };
@@ -35,17 +35,19 @@ struct StepInput {
   std::vector<int64_t> shape;
 };
 
-// How PyTorch computes AdamW: one kernel for a parameter, or one after the other. Their bits differ.
+// PyTorch's implementations of AdamW: one kernel per parameter, or a loop of ATen ops. Their bits
+// differ.
 enum class AdamW : uint8_t { kFused, kForLoop };
 
-// Clip by global norm, then AdamW, for every trainable parameter. The learning rate is an input: a schedule changes it.
+// Clipping by global norm, then AdamW for every trainable parameter. The learning rate is an input
+// of the graph, so a schedule can change it.
 struct OptimizerOptions {
   AdamW implementation = AdamW::kFused;
   double beta1 = 0.9;
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
-  // No clipping if not positive.
+  // Maximum gradient norm. 0 or less turns clipping off.
   double max_norm = 1.0;
 };
 
@@ -56,31 +58,32 @@ struct CaptureOptions {
   // host as f64. Parameters in f32 get the same bits either way, and a recorded step can be
   // replayed with another rate.
   bool lr_on_device = false;
-  // Appends the optimizer as phase `opt` if set; its state become inputs, and outputs that update them.
+  // Appends the optimizer as phase `opt`. Its state becomes inputs, and outputs that update them.
   std::optional<OptimizerOptions> optimizer = {};
-  // Gradients are added to those of the batches before this one in the step: inputs `opt N "grad"`, which are updated. The optimizer
-  // takes the sums.
+  // Adds the gradients to those of the previous micro-batches of the step. The sums are inputs `opt
+  // N "grad"` that the graph updates, and the optimizer reads them.
   bool accumulate = false;
-  // The loss alone.
+  // Captures the loss only.
   bool forward_only = false;
-  // What the step measures is an output, too: `metric "NAME"`.
+  // Makes each metric of the step an output `metric "NAME"`.
   bool metrics = false;
 };
 
-// The loss of one step. Tensors come in the order of the specs. It must use nothing but ATen.
+// Computes the loss of one step. Tensors are in the order of the specs. Calls only ATen ops.
 using StepFunction = std::function<at::Tensor(std::span<const at::Tensor> params,
                                               std::span<const at::Tensor> inputs)>;
 
-// A buffer that a step changes: its place among the inputs, and what the step saw that its next value depends on. What ranks saw of
-// their parts of the batch adds up. Where a step has several batches, a buffer of the same name with kSeenSuffix adds up what they saw; it
-// is empty between steps.
+// A buffer that a step changes: its position among the inputs, and a tensor `seen` that determines
+// its next value. For example, the number of tokens that each expert received. `seen` is summed
+// over ranks. If a step has several micro-batches, a second buffer, named with kSeenSuffix, sums
+// `seen` over them. It is zero between steps.
 inline constexpr std::string_view kSeenSuffix = ".seen";
 inline bool CountsBatches(std::string_view buffer) { return buffer.ends_with(kSeenSuffix); }
 struct BufferChange {
   size_t input = 0;
   at::Tensor seen;
 };
-// What is worth knowing of a step beside its loss. Ranks' parts add up.
+// A metric of a step, other than its loss. It is summed over ranks.
 struct StepMetric {
   std::string name;
   at::Tensor value;
@@ -92,14 +95,14 @@ struct StepResult {
 };
 using ChangingStep = std::function<StepResult(std::span<const at::Tensor> params,
                                               std::span<const at::Tensor> inputs)>;
-// The next value of a buffer, without gradients.
+// Returns the next value of a buffer. Has no gradient.
 using BufferRule = std::function<at::Tensor(const at::Tensor& buffer, const at::Tensor& seen)>;
 
-// A global module without a mesh: parameters, optimizer state, buffers and batch in; loss and one gradient for each trainable
-// parameter out.
+// Captures a global module without a mesh. Its inputs are parameters, optimizer state, buffers and
+// the batch. Its outputs are the loss and one gradient for each trainable parameter.
 Result<Module> Capture(const StepFunction& step, std::span<const ParamSpec> params,
                        std::span<const StepInput> inputs, const CaptureOptions& options = {});
-// With an optimizer, buffers that the step changes are updated, too.
+// Also captures buffers that the step changes. With an optimizer, the graph updates them by `rule`.
 Result<Module> Capture(const ChangingStep& step, const BufferRule& rule,
                        std::span<const ParamSpec> params, std::span<const StepInput> inputs,
                        const CaptureOptions& options);

@@ -21,13 +21,13 @@
 namespace heddle::run {
 namespace {
 
-// `layers.0.wq` for `layers.0.wq.weight`.
+// Returns the module of a parameter: `layers.0.wq` for `layers.0.wq.weight`.
 std::string ModuleOf(const std::string& param) {
   size_t dot = param.rfind('.');
   return dot == std::string::npos ? std::string() : param.substr(0, dot);
 }
 
-// An input of optimizer state of parameter `i`.
+// Adds an input for optimizer state of parameter `i`.
 at::Tensor AddStateInput(Recorder& recorder, std::span<const ParamSpec> params, size_t i,
                          const char* label, DType dtype) {
   Input input;
@@ -53,7 +53,7 @@ Updated FusedAdamW(const at::Tensor& param, const at::Tensor& grad,
   return {params[0], averages[0], squares[0]};
 }
 
-// What every parameter of a step is updated with.
+// Operands that the updates of all parameters share.
 struct ForLoopNumbers {
   at::Tensor decay;
   at::Tensor minus_step_size;
@@ -69,8 +69,9 @@ ForLoopNumbers MakeForLoopNumbers(const OptimizerInputs& inputs, const Optimizer
           at::neg(at::div(inputs.lr, first)), at::sqrt(second)};
 }
 
-// In the order of PyTorch's loop. Where it adds a quotient times a number that changes, the number is a factor of its own here:
-// the product is rounded there, too.
+// Follows the order of ops of PyTorch's loop. Where PyTorch calls addcdiv_ with a number that
+// changes from step to step, the number is a separate factor here; addcdiv_ rounds that product,
+// too.
 Updated ForLoopAdamW(const at::Tensor& param, const at::Tensor& grad,
                      const OptimizerInputs::Moments& moments, const ForLoopNumbers& numbers,
                      const OptimizerOptions& options) {
@@ -111,7 +112,7 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
     return recorder.AddInput(std::move(input), type, {}, label, space);
   };
   bool fused = options.optimizer->implementation == AdamW::kFused;
-  // The fused kernel takes an f64 from the host, or an f32 from the device.
+  // The fused kernel reads an f64 from the host or an f32 from the device.
   inputs.lr = fused && options.lr_on_device
                   ? add("lr", DType::kF32, Space::kDevice)
                   : add("lr", DType::kF64, fused ? Space::kHost : Space::kDevice);
@@ -150,7 +151,7 @@ ClipFactor ComputeClipFactor(std::span<const at::Tensor> grads, double max_norm)
   }
   ClipFactor clip;
   clip.norm = at::linalg_vector_norm(at::sqrt(SquaredNorm(defined)), 2);
-  // A number over a tensor is the reciprocal times the number.
+  // PyTorch computes number / tensor as reciprocal times number.
   at::Tensor ratio = at::mul(at::reciprocal(at::add(clip.norm, 1e-6)), max_norm);
   clip.factor = at::clamp(ratio, std::nullopt, 1.0);
   return clip;

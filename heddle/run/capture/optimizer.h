@@ -1,4 +1,4 @@
-// The optimizer of a captured step: clip by global norm, then AdamW for each parameter.
+// Records the optimizer of a captured step: clipping by global norm, then AdamW for each parameter.
 #pragma once
 
 #include "heddle/run/capture/capture.h"
@@ -7,42 +7,43 @@
 namespace heddle::run {
 
 struct OptimizerInputs {
-  // Of one trainable parameter; undefined for others.
+  // State of one trainable parameter; undefined for other parameters.
   struct Moments {
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
   };
   std::vector<Moments> moments;
-  // What a schedule changes: the learning rate, as wide as schedules compute it and in the memory where kernels want it; and the
-  // number of the step, from 1.
+  // Inputs that change from step to step: the learning rate, with the element type and memory space
+  // that the kernel needs, and the number of the step, from 1.
   at::Tensor lr;
   at::Tensor step;
 };
 
-// Inputs `opt N "exp_avg"` and `"exp_avg_sq"` for every trainable parameter, and `hyper "lr"` and `"step"`.
+// Adds inputs `opt N "exp_avg"` and `opt N "exp_avg_sq"` for every trainable parameter, and `hyper
+// "lr"` and `hyper "step"`.
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
                                    const CaptureOptions& options);
 
-// Inputs `opt N "grad"`, one for every trainable parameter: its gradient of the batches before this one in the step. Undefined for
-// other parameters.
+// Adds an input `opt N "grad"` for every trainable parameter: the sum of its gradients over the
+// previous micro-batches of the step. Returns undefined tensors for other parameters.
 std::vector<at::Tensor> AddGradientSums(Recorder& recorder, std::span<const ParamSpec> params,
                                         DType dtype);
-// Adds gradients to the sums, and outputs that update them. Answers with the new sums.
+// Adds the gradients to the sums, and outputs that update the sums. Returns the new sums.
 std::vector<at::Tensor> RecordAccumulation(Recorder& recorder, Graph& graph,
                                            std::span<const ParamSpec> specs,
                                            std::span<const at::Tensor> sums,
                                            std::span<const at::Tensor> grads);
-// An output that updates an input.
+// Adds an output that updates an input.
 void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
                   const at::Tensor& new_value);
 
-// Records the update of every trainable parameter and its state, and adds the outputs.
+// Records the updates of all trainable parameters and their state, and adds the outputs.
 Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSpec> specs,
                        std::span<const at::Tensor> params, std::span<const at::Tensor> grads,
                        const OptimizerInputs& inputs, const OptimizerOptions& options);
 
-// The factor that gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_ works it out.
-// Also the norm itself.
+// The global gradient norm, and the factor that scales the gradients: min(1, max_norm / (norm +
+// 1e-6)), as torch.nn.utils.clip_grad_norm_ computes it.
 struct ClipFactor {
   at::Tensor norm;
   at::Tensor factor;

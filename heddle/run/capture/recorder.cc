@@ -11,7 +11,7 @@
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/call.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/capture/scope.h"
 
 namespace heddle::run {
@@ -21,11 +21,11 @@ thread_local Recorder* active_recorder = nullptr;
 
 at::Tensor MetaOf(const at::Tensor& tensor) {
   if (const TracedImpl* traced = AsTraced(tensor)) return traced->meta();
-  // A constant from outside: same shape, no data.
+  // A constant from outside the capture: keeps the shape, drops the data.
   return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
 }
 
-// Replaces traced tensors and devices by meta ones.
+// Replaces traced tensors and devices by meta tensors and the meta device.
 c10::IValue ToMeta(const c10::IValue& value) {
   if (value.isTensor())
     return value.toTensor().defined() ? c10::IValue(MetaOf(value.toTensor())) : value;
@@ -45,7 +45,7 @@ c10::IValue ToMeta(const c10::IValue& value) {
   return value;
 }
 
-// `aten::add_.Scalar` as `aten.add_.Scalar`.
+// Returns the name of an op: `aten.add_.Scalar` for `aten::add_.Scalar`.
 std::string NameOf(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
   name.replace(name.find("::"), 2, ".");
@@ -53,7 +53,8 @@ std::string NameOf(const c10::FunctionSchema& schema) {
   return name;
 }
 
-// What results of `aten._scaled_dot_product_flash_attention.overload` are called: `flash_attention`.
+// Returns a short name for results: `flash_attention` for
+// `aten._scaled_dot_product_flash_attention.overload`.
 std::string_view ResultName(std::string_view op) {
   op.remove_prefix(op.find('.') + 1);
   op = op.substr(0, op.find('.'));
@@ -63,12 +64,12 @@ std::string_view ResultName(std::string_view op) {
   return op;
 }
 
-// The functional twin of an in-place op: its name without the last underscore.
+// Returns the functional variant of an in-place op, which has its name without the last underscore.
 std::optional<c10::OperatorHandle> FunctionalTwin(const c10::FunctionSchema& schema) {
   std::string name = schema.name();
   if (!name.ends_with('_')) return std::nullopt;
   name.pop_back();
-  // Has no functional form with the same meaning for views of it.
+  // `zero` has no functional variant that is correct for views, so `zeros_like` replaces it.
   if (name == "aten::zero") name = "aten::zeros_like";
   return c10::Dispatcher::singleton().findSchema({name, schema.overload_name()});
 }
@@ -108,7 +109,7 @@ Recorder::OpInfo& Recorder::InfoOf(const c10::OperatorHandle& op) {
   if (!added) return info;
   info.name = NameOf(schema);
   OpId id = graph_.ops().Find(info.name);
-  // Ops in our own namespace that the table does not have stand for ATen's of the same name.
+  // Ops in our own namespace that the table lacks replace ATen's ops of the same name.
   if (!id && info.name.starts_with("heddle.")) {
     info.name.replace(0, 6, "aten");
     id = graph_.ops().Find(info.name);
@@ -121,7 +122,8 @@ Recorder::OpInfo& Recorder::InfoOf(const c10::OperatorHandle& op) {
   for (const c10::Argument& result : schema.returns())
     info.is_view |= result.alias_info() != nullptr;
   if (info.in_place) info.functional = FunctionalTwin(schema);
-  // The kernel of _grouped_mm for meta tensors refuses types that ATen's CPU kernel lacks; the rule here does not.
+  // The meta kernel of _grouped_mm rejects types that ATen's CPU kernel lacks. Our shape rule does
+  // not.
   info.meta_works =
       op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta) && info.op != op::_grouped_mm;
   return info;
@@ -131,14 +133,14 @@ ScopeId Recorder::CurrentScopeId() {
   if (phase_ != Phase::kBackward) {
     ScopeId scope = graph_.InternScope(CurrentScope());
     if (phase_ == Phase::kForward) {
-      // An autograd node takes its number just before the op that it differentiates is recorded. Ops that autograd does not
-      // follow take none, and must not claim the number of the op before them.
+      // An autograd node takes its sequence number just before its forward op is recorded. Ops
+      // without an autograd node take none, and must not overwrite the scope of the op before them.
       uint64_t next = at::sequence_number::peek();
       if (next > 0) scope_of_sequence_.try_emplace(next - 1, scope);
     }
     return scope;
   }
-  // Between autograd nodes, sums of gradients are formed: they belong to the node that just ran.
+  // Autograd sums gradients between nodes. These sums belong to the node that ran last.
   if (auto node = torch::autograd::get_current_node()) {
     auto found = scope_of_sequence_.find(node->sequence_nr());
     if (found != scope_of_sequence_.end()) last_backward_scope_ = found->second;
@@ -176,14 +178,14 @@ ValueId Recorder::Operand(const at::Tensor& tensor, std::string_view op) {
   const TracedImpl* traced = AsTraced(tensor);
   if (traced == nullptr) return Constant(tensor, op);
   if (traced->stale()) {
-    Stop(Diag::kCaptureAlias,
-         "{} reads `%{}` after its storage was written to through another view", op,
+    Stop(Diag::kCaptureAlias, "{} reads `%{}` after another view wrote to its storage", op,
          graph_.name(traced->value()));
   }
   return traced->value();
 }
 
-// Numbers reach ops as tensors without dimensions; they become ops. Anything larger would be data hidden in the graph.
+// A tensor without dimensions is a number, and becomes an op. A larger tensor would hide data in
+// the graph.
 ValueId Recorder::Constant(const at::Tensor& tensor, std::string_view op) {
   if (tensor.dim() != 0 || tensor.is_meta()) {
     Stop(Diag::kCaptureConstant,
@@ -208,7 +210,8 @@ ValueId Recorder::Constant(const at::Tensor& tensor, std::string_view op) {
 
 void Recorder::ReadTensors(const OpInfo& info, const c10::IValue& value, ArgKind kind,
                            std::string_view name) {
-  // Our table may call a tensor optional that ATen does not, and a list so many operands.
+  // Our table marks some tensors as optional that ATen requires, and gives some lists a fixed
+  // length.
   const Arg* arg = info.op == kOpaqueOp ? nullptr : graph_.ops()[info.op].schema.Find(name);
   if (arg != nullptr) kind = arg->kind;
   auto operand = [&](const at::Tensor& tensor) {
@@ -255,7 +258,7 @@ void Recorder::ReadArguments(const OpInfo& info, const c10::FunctionSchema& sche
     if (IsOperand(kind)) {
       ReadTensors(info, value, kind, argument.name());
     } else if (kind != ArgKind::kAmbient) {
-      // The builder leaves out the defaults that the table of ops knows.
+      // The builder drops the defaults that our table of ops has.
       bool known = !opaque && graph_.ops()[info.op].schema.Find(argument.name()) != nullptr;
       if (!known && argument.default_value() && *argument.default_value() == value) continue;
       Result<AttrValue> attr = FromIValue(value, kind);
@@ -281,10 +284,10 @@ torch::jit::Stack Recorder::Infer(OpInfo& info, const c10::OperatorHandle& op,
       op.callBoxed(stack);
       return stack;
     } catch (const c10::NotImplementedError&) {
-      // Kernels for meta tensors of many ops exist in Python only.
+      // Many ops have meta kernels in Python only.
       info.meta_works = false;
     } catch (const std::exception& error) {
-      Stop(Diag::kCaptureOp, "{}: {}", info.name, SaidByAten(error));
+      Stop(Diag::kCaptureOp, "{}: {}", info.name, AtenErrorMessage(error));
     }
   }
   return InferByRule(info, op.schema());
@@ -307,7 +310,8 @@ torch::jit::Stack Recorder::InferByRule(const OpInfo& info, const c10::FunctionS
     switch (result.type()->kind()) {
       case c10::TypeKind::TensorType: stack.emplace_back(EmptyLike((*results)[next++])); break;
       case c10::TypeKind::ListType: {
-        // One list holds all there are; several are as long as the lists among the arguments, in order.
+        // A single list contains all results. Several lists are as long as the list arguments, in
+        // order.
         size_t count = schema.returns().size() == 1 ? results->size() : attrs_.list_sizes[lists++];
         c10::List<at::Tensor> list;
         for (size_t i = 0; i < count; ++i) list.push_back(EmptyLike((*results)[next++]));
@@ -315,14 +319,15 @@ torch::jit::Stack Recorder::InferByRule(const OpInfo& info, const c10::FunctionS
         break;
       }
       default:
-        // The lengths of sequences, which attention kernels hand on to their backward.
+        // The sequence lengths, which attention kernels pass to their backward.
         stack.emplace_back(operand_metas_[result.name() == "max_q" ? 0 : 1].size(2));
     }
   }
   return stack;
 }
 
-// A meta tensor of this type. Kernels lay a result out like the operand that it has the shape of.
+// Returns a meta tensor of this type. Kernels give a result the strides of the operand that has its
+// shape.
 at::Tensor Recorder::EmptyLike(const Type& type) const {
   if (type.is_none()) return at::Tensor();
   at::TensorOptions options =
@@ -347,7 +352,8 @@ TypeId Recorder::TypeOf(const at::Tensor& meta, std::string_view op) {
 
 NodeId Recorder::Append(const OpInfo& info, std::span<const TypeId> types) {
   std::string_view name = ResultName(info.name);
-  // What the call left to be inferred is written down: a shape that a pass may have to change is never half said.
+  // Writes the inferred shape into the attributes: a pass that changes the shape must find all of
+  // it.
   std::string_view shape_attr = graph_.ops()[info.op].def->shape_attr;
   if (!shape_attr.empty()) {
     std::span<const Dim> dims = graph_.types().dims(types[0]);
@@ -405,7 +411,7 @@ void Recorder::PushResults(const OpInfo& info, const c10::FunctionSchema& schema
   }
 }
 
-// `x.add_(y)` on a value of our own becomes `x' = add(x, y)`, and the tensor stands for x' from then on.
+// `x.add_(y)` on a tensor of the graph becomes `x' = add(x, y)`, and the tensor then refers to x'.
 void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const c10::FunctionSchema& schema = op.schema();
   size_t count = schema.arguments().size();
@@ -415,13 +421,15 @@ void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::j
   bool writes_self = schema.arguments()[0].alias_info() != nullptr &&
                      schema.arguments()[0].alias_info()->isWrite();
   if (traced == nullptr || !writes_self || !info.functional || schema.returns().size() != 1) {
-    Stop(Diag::kCaptureInPlace, "{} writes to an argument, and has no functional form", info.name);
+    Stop(Diag::kCaptureInPlace, "{} writes to an argument and has no functional variant",
+         info.name);
   }
   if (ValueId input = traced->group()->input) {
     Stop(Diag::kCaptureInPlace, "{} writes to input `%{}`", info.name, graph_.name(input));
   }
   size_t below = stack.size() - count;
-  // `zeros_like` and its kind take fewer arguments than the op they stand for.
+  // Functional variants such as `zeros_like` can have fewer arguments than the op that they
+  // replace.
   stack.resize(below + std::min(count, info.functional->schema().arguments().size()));
   for (size_t i = stack.size() - below; i < info.functional->schema().arguments().size(); ++i) {
     stack.push_back(
@@ -441,7 +449,7 @@ void Recorder::CallInPlace(OpInfo& info, const c10::OperatorHandle& op, torch::j
     stack.pop_back();
   }
   if (result.sizes() != self.sizes())
-    Stop(Diag::kCaptureInPlace, "{} changes the shape of what it writes to", info.name);
+    Stop(Diag::kCaptureInPlace, "{} changes the shape of its operand", info.name);
   traced->Written(AsTraced(result)->value());
   stack.emplace_back(self);
 }

@@ -11,7 +11,7 @@
 
 namespace heddle::run {
 
-// Thrown through ATen and autograd when a call cannot be recorded. The diagnostic is kept by the recorder.
+// Thrown through ATen and autograd if a call cannot be recorded. The recorder keeps the diagnostic.
 struct CaptureStopped : std::exception {
   const char* what() const noexcept override { return "the capture stopped"; }
 };
@@ -20,7 +20,7 @@ class Recorder {
  public:
   explicit Recorder(Graph& graph) : graph_(graph), builder_(mesh_, graph.types().symbols()) {}
 
-  // While one of these lives, calls on this thread go to the recorder.
+  // Sends the calls of this thread to the recorder while it exists.
   class Active {
    public:
     explicit Active(Recorder& recorder);
@@ -36,27 +36,27 @@ class Recorder {
   at::Tensor AddInput(Input input, DType dtype, std::span<const int64_t> shape,
                       const std::string& name, Space space = Space::kDevice);
   void set_phase(Phase phase) { phase_ = phase; }
-  // Backward begins at `loss`, and its first node belongs where the loss was computed.
+  // Starts the backward phase. The first node of backward gets the scope of `loss`.
   void BeginBackward(const at::Tensor& loss);
-  // Records one call: takes its arguments off the stack and puts traced results there.
+  // Records one call: pops its arguments from the stack and pushes traced results.
   void Call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
-  // The value that a traced tensor stands for.
+  // Returns the value of the graph that a traced tensor refers to.
   ValueId ValueOf(const at::Tensor& tensor);
 
   const Diagnostics& diagnostics() const { return diagnostics_; }
 
  private:
-  // What is known of an ATen operator, worked out at its first call.
+  // Facts about an ATen operator, found at its first call.
   struct OpInfo {
     OpId op = kOpaqueOp;
     std::string name;
-    // Of an in-place op: the functional op that is recorded.
+    // The functional op that is recorded for an in-place op.
     std::optional<c10::OperatorHandle> functional;
     bool in_place = false;
     bool is_view = false;
     // Kinds of the arguments.
     std::vector<ArgKind> kinds;
-    // Whether the op can be run on meta tensors. Found out by trying, once.
+    // Whether the op runs on meta tensors, found by trying once.
     bool meta_works = true;
   };
 
@@ -85,19 +85,19 @@ class Recorder {
   Mesh mesh_;
   Phase phase_ = Phase::kForward;
   std::unordered_map<const c10::FunctionSchema*, OpInfo> infos_;
-  // The scope of the forward op that made each autograd node, by sequence number.
+  // The scope of the forward op of each autograd node, by sequence number.
   std::unordered_map<uint64_t, ScopeId> scope_of_sequence_;
   ScopeId last_backward_scope_;
   Diagnostics diagnostics_;
 
-  // The call being recorded. Reused from call to call.
+  // The call being recorded; reused from call to call.
   CallBuilder builder_;
   std::vector<ValueId> operands_;
   std::vector<at::Tensor> operand_metas_;
   Attrs attrs_;
 };
 
-// Registers the recorder with ATen's dispatcher. Once per process; further calls do nothing.
+// Registers the recorder with ATen's dispatcher, once per process. Later calls do nothing.
 void RegisterTracing();
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// Puts the recorder into ATen's dispatcher, under a key that nothing else uses.
+// Registers the recorder in ATen's dispatcher, under a dispatch key that is otherwise unused.
 #include <mutex>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -17,14 +17,15 @@ void RecordCall(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   recorder->Call(op, *stack);
 }
 
-// Traced tensors live nowhere.
+// Traced tensors have no device.
 struct TracedGuard final : c10::impl::NoOpDeviceGuardImpl<kTracedDevice> {
   c10::DeviceIndex deviceCount() const noexcept override { return 0; }
 };
 
-// Whether an op must be registered. A fallback serves ops that have kernels for devices only; but a kernel that serves all
-// devices would be chosen before it, and would take the op apart below autograd, often with in-place writes. Ops whose only
-// kernel decomposes above autograd are left to do so.
+// Whether an op must be registered by name. The fallback serves ops that have kernels for single
+// devices only. A kernel that serves all devices would take precedence over the fallback and
+// decompose the op below autograd, often with in-place writes. Ops whose only kernel decomposes
+// above autograd keep it.
 bool MustRegister(const c10::OperatorHandle& op) {
   bool decomposes = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   if (!decomposes) return true;
@@ -36,7 +37,7 @@ bool MustRegister(const c10::OperatorHandle& op) {
 void RegisterAll() {
   static TracedGuard guard;
   c10::impl::device_guard_impl_registry[static_cast<size_t>(kTracedDevice)].store(&guard);
-  // Kept for the life of the process: registrations end with the library object.
+  // Never deleted: the registrations end with the library object.
   static torch::Library* library =
       new torch::Library(torch::Library::IMPL, "aten", kTracedKey, __FILE__, __LINE__);
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {

@@ -4,7 +4,7 @@
 
 namespace heddle::run {
 namespace {
-// Per thread, like the calls it describes.
+// Thread-local, like the calls that it describes.
 thread_local std::string scope_path;
 }  // namespace
 

@@ -1,5 +1,5 @@
-// ScopeGuard: names the module that runs, so that a capture knows where each op belongs. Costs next to nothing when nothing is
-// captured: model code runs the same either way.
+// ScopeGuard: names the running module, so that a capture can give each op its scope. Model code is
+// the same with and without a capture; a guard costs almost nothing outside one.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,8 @@ namespace heddle::run {
 
 class ScopeGuard {
  public:
-  // Inside `layers.0`, a guard for "attention" makes the scope `layers.0.attention`.
+  // Enters a module: inside `layers.0`, a guard for "attention" makes the scope
+  // `layers.0.attention`.
   explicit ScopeGuard(std::string_view name);
   ~ScopeGuard();
   ScopeGuard(const ScopeGuard&) = delete;
@@ -18,7 +19,7 @@ class ScopeGuard {
   size_t outer_length_;
 };
 
-// Empty at the root. Valid until the next guard is made or gone.
+// Returns the scope, empty at the root. Valid until the next guard is created or destroyed.
 std::string_view CurrentScope();
 
 }  // namespace heddle::run

@@ -9,7 +9,7 @@ TracedImpl::TracedImpl(at::Tensor meta, ValueId value, std::shared_ptr<AliasGrou
       group_(std::move(group)),
       seen_writes_(group_->writes) {
   set_sizes_and_strides(meta_.sizes(), meta_.strides(), meta_.storage_offset());
-  // Conjugation is lazy in ATen: the bit travels with views.
+  // Conjugation is lazy in ATen: views carry the bit.
   _set_conj(meta_.is_conj());
   _set_neg(meta_.is_neg());
 }

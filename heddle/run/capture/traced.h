@@ -1,4 +1,4 @@
-// Traced tensors: a shape, an element type, and the value of the graph that they stand for.
+// Traced tensors: a shape, an element type, and the value of the graph that they refer to.
 #pragma once
 
 #include <memory>
@@ -10,15 +10,16 @@
 
 namespace heddle::run {
 
-// The device of traced tensors: one that nothing else uses and that autograd does not take for an accelerator, whose streams
-// it would ask for.
+// The device of traced tensors. It is otherwise unused. Autograd does not treat it as an
+// accelerator, so it does not ask for its streams.
 inline constexpr c10::DeviceType kTracedDevice = c10::DeviceType::IPU;
 inline constexpr c10::DispatchKey kTracedKey = c10::DispatchKey::IPU;
 
-// What views of one storage share: how often it was written to. A tensor that has not seen the last write is stale.
+// State that the views of one storage share: the number of writes to it. A tensor is stale if it
+// has not seen the last write.
 struct AliasGroup {
   uint32_t writes = 0;
-  // The input whose storage it is, or none. Inputs are never written to.
+  // The input that owns the storage; invalid if no input does. Inputs are never written to.
   ValueId input;
 };
 
@@ -31,7 +32,7 @@ class TracedImpl final : public c10::TensorImpl {
   ValueId value() const { return value_; }
   const std::shared_ptr<AliasGroup>& group() const { return group_; }
   bool stale() const { return seen_writes_ != group_->writes; }
-  // The storage was written to through this tensor, which is now `value`.
+  // Records a write to the storage through this tensor, which now refers to `value`.
   void Written(ValueId value);
 
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(
@@ -50,7 +51,7 @@ class TracedImpl final : public c10::TensorImpl {
 };
 
 at::Tensor MakeTraced(at::Tensor meta, ValueId value, std::shared_ptr<AliasGroup> group);
-// The traced tensor inside, or null.
+// Returns the traced tensor of `tensor`, or null.
 TracedImpl* AsTraced(const at::Tensor& tensor);
 
 }  // namespace heddle::run

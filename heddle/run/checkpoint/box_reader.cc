@@ -8,16 +8,18 @@
 namespace heddle::run {
 namespace {
 
-// Runs at least so long are read to their place; shorter ones come in windows, with the gaps between them.
+// Runs of at least kLongRun bytes are read directly to their destination. Shorter runs are read in
+// windows, together with the gaps between them.
 constexpr int64_t kLongRun = 64 << 10;
 constexpr int64_t kWindow = 1 << 20;
 
-// A window of a file.
+// A buffered window of a file.
 class WindowReader {
  public:
   WindowReader(const std::string& path, int fd, int64_t end) : path_(path), fd_(fd), end_(end) {}
 
-  // Copies `size` bytes at `offset`. Offsets rise. `ahead`: whether what follows in the file is worth reading with them.
+  // Copies `size` bytes at `offset`. Offsets must increase from call to call. `ahead` tells whether
+  // to read the bytes that follow into the window, too.
   Status Copy(int64_t offset, int64_t size, bool ahead, char* to) {
     if (size >= kLongRun) return ReadAt(path_, fd_, offset, to, size);
     if (offset < begin_ || offset + size > begin_ + size_) {
@@ -39,7 +41,7 @@ class WindowReader {
   int64_t size_ = 0;
 };
 
-// Bytes from the element at `offset` of a box that begins at `base` to its first one.
+// Returns the bytes from the first element of the box at `base` to the element at `offset`.
 int64_t Distance(const Sizes& offset, const Slice& base, int64_t item) {
   int64_t distance = 0;
   for (size_t d = 0; d < offset.size(); ++d)
@@ -50,7 +52,7 @@ int64_t Distance(const Sizes& offset, const Slice& base, int64_t item) {
 }  // namespace
 
 Status ReadBox(const BoxRead& read, char* to) {
-  // Dimensions from `outer` on are one run: all but the first of them are whole on both sides.
+  // The dimensions from `outer` on form one run: all but the first of them are whole on both sides.
   size_t outer = read.common.shape.size();
   int64_t run = read.item;
   int64_t stride = read.item;

@@ -1,4 +1,4 @@
-// Parts of a tensor in a file, put into parts of a tensor in memory.
+// Copies a part of a tensor from a file into a part of a tensor in memory.
 #pragma once
 
 #include <string>
@@ -10,16 +10,18 @@ namespace heddle::run {
 
 struct BoxRead {
   std::string path;
-  // Where the piece begins in the file, and the bytes of an element.
+  // Byte at which the piece begins in the file, and bytes per element.
   int64_t begin = 0;
   int64_t item = 0;
-  // All in the whole tensor: what the file has, what is wanted, and what both have in common, which has elements.
+  // Boxes in the whole tensor: the piece in the file, the slice in memory, and their intersection,
+  // which is not empty.
   const Slice& piece;
   const Slice& common;
   const Slice& slice;
 };
 
-// Puts the common box at its place in the slice, which begins at `to`. Reads little more than it needs.
+// Copies the common box from the file to its position in the slice, which begins at `to`. Reads few
+// bytes that it does not need.
 Status ReadBox(const BoxRead& read, char* to);
 
 }  // namespace heddle::run

@@ -16,7 +16,8 @@
 namespace heddle::run {
 namespace {
 
-// Where the tensors of a file begin. Not an open file: there may be more of them than a process can have open.
+// The positions of the tensors in a rank's file. It keeps no file open: a process cannot open as
+// many files as a large job has ranks.
 struct RankIndex {
   std::once_flag once;
   Diagnostics problem;
@@ -36,7 +37,7 @@ Status CheckSize(const std::string& path, int64_t bytes) {
     return SystemError(Diag::kCheckpointDamaged, path, "find");
   if (S_ISREG(status.st_mode) && status.st_size == bytes) return Done{};
   return FileError(Diag::kCheckpointDamaged, path,
-                   fmt::format("has {} bytes, the manifest says {}",
+                   fmt::format("has {} bytes, but the manifest specifies {}",
                                static_cast<int64_t>(status.st_size), bytes));
 }
 
@@ -45,9 +46,9 @@ Status CheckHash(const std::string& path, const FileHash& expected) {
   Result<FileHash> found = HashFile(path);
   if (!found.ok()) return AsDamage(std::move(found).failure());
   if (*found == expected) return Done{};
-  return FileError(
-      Diag::kCheckpointDamaged, path,
-      fmt::format("has hash {}, the manifest says {}", Format(found->hash), Format(expected.hash)));
+  return FileError(Diag::kCheckpointDamaged, path,
+                   fmt::format("has hash {}, but the manifest specifies {}", Format(found->hash),
+                               Format(expected.hash)));
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ class Checkpoint::Impl {
     return at == manifest.tensors.end() || at->info.name != name ? nullptr : &*at;
   }
 
-  // Where in a rank's file the piece of a tensor begins.
+  // Returns the byte at which the piece of a tensor begins in a rank's file.
   Result<int64_t> BeginOf(size_t rank, const std::string& name, int64_t bytes) const {
     RankIndex& index = indices_[rank];
     std::call_once(index.once, [&] { Load(rank, index); });
@@ -139,15 +140,15 @@ Status Checkpoint::CheckTensors(const std::vector<TensorInfo>& expected) const {
     by_name[tensor.name] = &tensor;
     const TensorInfo* found = Find(tensor.name);
     if (found == nullptr) {
-      add(fmt::format("has no `{}`, which the run has", tensor.name));
+      add(fmt::format("has no tensor `{}`, which the run needs", tensor.name));
     } else if (*found != tensor) {
-      add(fmt::format("`{}` is {} {}, the run has {} {}", tensor.name, Name(found->dtype),
+      add(fmt::format("`{}` is {} {}, but {} {} in the run", tensor.name, Name(found->dtype),
                       FormatSizes(found->shape), Name(tensor.dtype), FormatSizes(tensor.shape)));
     }
   }
   for (const TensorInfo& tensor : tensors()) {
     if (!by_name.contains(tensor.name))
-      add(fmt::format("has `{}`, which the run has not", tensor.name));
+      add(fmt::format("has a tensor `{}`, which the run does not have", tensor.name));
   }
   if (problems.empty()) return Done{};
   return Failure{std::move(problems)};
@@ -156,13 +157,13 @@ Status Checkpoint::CheckTensors(const std::vector<TensorInfo>& expected) const {
 Status Checkpoint::Read(const std::string& name, const Slice& slice, void* to) const {
   const Manifest::Tensor* tensor = impl_->Find(name);
   if (tensor == nullptr)
-    return FileError(Diag::kCheckpoint, path(), fmt::format("has no `{}`", name));
+    return FileError(Diag::kCheckpoint, path(), fmt::format("has no tensor `{}`", name));
   const Sizes& whole = tensor->info.shape;
   if (!IsInside(slice, whole))
     return FileError(
         Diag::kCheckpoint, path(),
-        fmt::format("`{}` is {}; {} from {} is no part of it", name, FormatSizes(whole),
-                    FormatSizes(slice.shape), FormatSizes(slice.offset)));
+        fmt::format("`{}` has shape {}; a slice of {} at {} is outside it", name,
+                    FormatSizes(whole), FormatSizes(slice.shape), FormatSizes(slice.offset)));
   for (const Grid::Cell& cell : tensor->grid.Cells(slice)) {
     auto rank = static_cast<size_t>(cell.rank);
     HEDDLE_TRY(int64_t begin,
@@ -178,20 +179,20 @@ Status Checkpoint::Read(const std::string& name, const Slice& slice, void* to) c
   return Done{};
 }
 
-// Makes checkpoints of folders.
+// Builds Checkpoint objects from folders.
 class CheckpointReader {
  public:
-  // The manifest, and the sizes of files.
+  // Reads the manifest and checks the sizes of the files.
   static Result<Checkpoint> Load(const std::string& path, int64_t step) {
     std::string file = path + "/" + kManifestName;
-    if (!Exists(file)) return FileError(Diag::kCheckpointDamaged, file, "is not there");
+    if (!Exists(file)) return FileError(Diag::kCheckpointDamaged, file, "is missing");
     Result<std::string> text = ReadFile(file);
     if (!text.ok()) return AsDamage(std::move(text).failure());
     Result<Manifest> manifest = ParseManifest(*text);
     if (!manifest.ok()) return InFile(file, std::move(manifest).failure());
     if (manifest->step != step)
       return FileError(Diag::kCheckpointDamaged, file,
-                       fmt::format("says that it is of step {}", manifest->step));
+                       fmt::format("is the manifest of step {}", manifest->step));
     auto impl = std::make_shared<Checkpoint::Impl>(path, *std::move(manifest));
     for (size_t rank = 0; rank < impl->manifest.files.size(); ++rank)
       HEDDLE_RETURN_IF_ERROR(CheckSize(impl->FileOf(rank), impl->manifest.files[rank].bytes));
@@ -209,7 +210,7 @@ class CheckpointReader {
     });
   }
 
-  // With what was passed over. Nobody else has the checkpoint yet.
+  // Stores the notes about skipped checkpoints. No one else refers to the checkpoint yet.
   static void SetNotes(Checkpoint& checkpoint, std::vector<std::string> notes) {
     const_cast<Checkpoint::Impl&>(*checkpoint.impl_).notes = std::move(notes);
   }
@@ -217,7 +218,7 @@ class CheckpointReader {
 
 namespace {
 
-// The steps that a folder has, rising.
+// Returns the steps in a folder, in ascending order.
 Result<std::vector<int64_t>> StepsIn(const std::string& folder) {
   HEDDLE_TRY(std::vector<std::string> names, NamesIn(folder));
   std::vector<int64_t> steps;
@@ -244,7 +245,8 @@ bool IsVersionProblem(const Diagnostics& problem) {
 
 Result<std::optional<Checkpoint>> OpenCheckpoint(const std::string& folder,
                                                  const OpenCheckpointOptions& options) {
-  HEDDLE_CHECK(options.part >= 0 && options.part < options.parts, "part of nothing");
+  HEDDLE_CHECK(options.part >= 0 && options.part < options.parts,
+               "`part` must be less than `parts`");
   HEDDLE_TRY(std::vector<int64_t> steps, StepsIn(folder));
   if (options.step) {
     if (std::ranges::count(steps, *options.step) == 0)
@@ -266,17 +268,17 @@ Result<std::optional<Checkpoint>> OpenCheckpoint(const std::string& folder,
       CheckpointReader::SetNotes(*opened, std::move(notes));
       return std::optional(*std::move(opened));
     }
-    // An older one would lose what a newer heddle has saved.
+    // Older checkpoints lack the progress that a newer heddle saved.
     if (IsVersionProblem(opened.diagnostics())) return std::move(opened).failure();
     if (first_problem.empty()) first_problem = opened.diagnostics();
     const Diagnostic& why = opened.diagnostics()[0];
-    notes.push_back(fmt::format("passed over step {}: {}{}{}", *step, why.file,
+    notes.push_back(fmt::format("skipped step {}: {}{}{}", *step, why.file,
                                 why.file.empty() ? "" : ": ", why.message));
   }
   if (steps.empty()) return std::optional<Checkpoint>();
   first_problem.push_back(
       FileError(Diag::kCheckpointDamaged, folder,
-                fmt::format("has {}, none of them whole", Counted(steps.size(), "checkpoint")))
+                fmt::format("has {}, none of them complete", Counted(steps.size(), "checkpoint")))
           .diagnostics[0]);
   return Failure{std::move(first_problem)};
 }

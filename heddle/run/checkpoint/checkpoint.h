@@ -1,11 +1,13 @@
-// Checkpoints of a folder: which there are, whether they are whole, and any slice of any tensor in them.
+// Reads checkpoints: lists those of a folder, checks that they are complete, and reads any slice of
+// any tensor.
 //
-// A checkpoint is read with distrust: sizes and hashes of all its files are held against its manifest before a tensor is. It can be read
-// on another mesh than it was written on; only the bytes of a slice are read.
+// Nothing in a checkpoint is trusted: the sizes and hashes of all its files are compared with its
+// manifest before a tensor is read. A checkpoint can be read on another mesh than it was written
+// on. Only the bytes of the requested slice are read.
 //
 //   HEDDLE_TRY(std::optional<Checkpoint> found, OpenCheckpoint("out"));
 //   if (found) {
-//     for (const std::string& note : found->notes()) ...   // why a newer one was passed over
+//     for (const std::string& note : found->notes()) ...   // newer checkpoints that were skipped
 //     HEDDLE_RETURN_IF_ERROR(found->CheckTensors(expected));
 //     HEDDLE_RETURN_IF_ERROR(found->Read("layers.0.w", SliceOf(whole, placement, mesh, rank), to));
 //   }
@@ -23,12 +25,13 @@
 namespace heddle::run {
 
 struct OpenCheckpointOptions {
-  // Exactly this step, which must be whole. Without it, the newest that is.
+  // Opens this step, which must be complete. Unset: opens the newest complete one.
   std::optional<int64_t> step = {};
-  // None that is newer than this.
+  // Ignores checkpoints of later steps.
   std::optional<int64_t> newest = {};
-  // Hashes only files whose rank has this remainder, so that processes can share the work: each opens, all tell their `step()`, and
-  // while they differ all open again with the least of them as `newest`.
+  // Hashes only the files of ranks r with r % parts == part, so that processes share the work. Each
+  // process opens a checkpoint, and all compare their `step()`. While they differ, all open again
+  // with the smallest as `newest`.
   int64_t part = 0;
   int64_t parts = 1;
 };
@@ -36,26 +39,26 @@ struct OpenCheckpointOptions {
 class Checkpoint {
  public:
   int64_t step() const;
-  // The ranks that wrote it.
+  // World size of the run that wrote it.
   int64_t world() const;
-  // JSON, as the writer gave it.
+  // The JSON of `Snapshot::state`.
   const std::string& state() const;
-  // By name.
+  // Sorted by name.
   const std::vector<TensorInfo>& tensors() const;
-  // Null if there is none of this name.
+  // Null if there is no tensor of this name.
   const TensorInfo* Find(const std::string& name) const;
-  // Into how many pieces a tensor is split.
+  // Number of pieces that a tensor is split into.
   int64_t PieceCount(const std::string& name) const;
   Bytes bytes() const;
   const std::string& path() const;
-  // What was passed over on the way to this checkpoint, and why.
+  // The newer checkpoints that were skipped, and why.
   const std::vector<std::string>& notes() const;
 
-  // Fails unless these are the tensors of the checkpoint, whatever their order: with what is missing, unexpected, of another
-  // shape or element type.
+  // Fails unless these are the tensors of the checkpoint, in any order. The error lists tensors
+  // that are missing, unexpected, or have another shape or element type.
   Status CheckTensors(const std::vector<TensorInfo>& expected) const;
 
-  // Puts the slice at `to`, in row order without gaps. Safe from several threads.
+  // Writes the slice to `to`, in row-major order without gaps. Thread-safe.
   Status Read(const std::string& name, const Slice& slice, void* to) const;
 
  private:
@@ -65,23 +68,28 @@ class Checkpoint {
   std::shared_ptr<const Impl> impl_;
 };
 
-// None if the folder has no checkpoint, or is not there. Fails if it has some and none is whole, if the newest was written by a newer
-// heddle, and if `step` is asked for and not there or not whole.
+// Opens a checkpoint of a folder. Returns nullopt if the folder is missing or has no checkpoint.
+// Fails in these cases:
+//
+// - The folder has checkpoints, but none is complete.
+// - A newer heddle wrote the newest one.
+// - `step` is given, and its checkpoint is missing or incomplete.
 Result<std::optional<Checkpoint>> OpenCheckpoint(const std::string& folder,
                                                  const OpenCheckpointOptions& options = {});
 
-// A step in a folder, as far as its manifest and the sizes of its files tell; hashes are not read.
+// A step in a folder. Its manifest and the sizes of its files are checked, but not the hashes.
 struct ListedCheckpoint {
   int64_t step = 0;
   std::string path;
-  // None if it is not whole: see `problem`.
+  // Unset if it is incomplete; `problem` states why.
   std::optional<Checkpoint> checkpoint;
   Diagnostics problem;
 };
-// Rising. Saves that were interrupted are not among them. Empty if the folder is not there.
+// Lists the checkpoints of a folder by ascending step, without interrupted saves. Empty if the
+// folder is missing.
 Result<std::vector<ListedCheckpoint>> ListCheckpoints(const std::string& folder);
 
-// Reads every byte. Fails with every file that is not what the manifest says.
+// Reads every byte. Fails, and lists every file that differs from the manifest.
 Status VerifyCheckpoint(const Checkpoint& checkpoint);
 
 }  // namespace heddle::run

@@ -22,7 +22,7 @@ namespace heddle::run {
 namespace {
 
 constexpr size_t kChunk = 4 << 20;
-// What disks want addresses, positions and lengths to be multiples of.
+// Direct I/O needs addresses, offsets and lengths that are multiples of the block size.
 constexpr size_t kBlock = 4096;
 
 struct FreeAligned {
@@ -34,24 +34,25 @@ ChunkBuffer MakeChunkBuffer() {
   return ChunkBuffer(static_cast<char*>(::operator new[](kChunk, std::align_val_t{kBlock})));
 }
 
-// Opens a file that is written in whole chunks around the cache of the system, where the file
-// system can do that: it is quicker for files that are not read soon.
+// Opens a file for direct I/O where the file system supports it. Bypassing the page cache is faster
+// for files that are not read soon. Writes must be whole chunks.
 int CreateAroundCache(const std::string& path) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
   int fd = ::open(path.c_str(), kFlags | O_DIRECT, 0666);
   return fd < 0 && errno == EINVAL ? ::open(path.c_str(), kFlags, 0666) : fd;
 }
 
-// False if it is used already.
+// Turns direct I/O off. Returns false if it is off already.
 bool UseCache(int fd) {
   int flags = ::fcntl(fd, F_GETFL);
   return (flags & O_DIRECT) != 0 && ::fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
 }
 
-// Whether what failed is worth another try. Some file systems say only now that they want larger blocks, or the cache.
+// Whether a failed call is worth a retry. Some file systems report only now that they need larger
+// blocks, or no direct I/O.
 bool TryAgain(int fd) { return errno == EINTR || (errno == EINVAL && UseCache(fd)); }
 
-// Gathers bytes into chunks, hashes and writes them.
+// Collects bytes into chunks, hashes them and writes them.
 class ChunkWriter {
  public:
   ChunkWriter(const std::string& path, int fd) : path_(path), fd_(fd) {}
@@ -78,7 +79,7 @@ class ChunkWriter {
     hasher_.Add(buffer_.get(), used_);
     std::string_view left(buffer_.get(), used_);
     while (!left.empty()) {
-      // Only the end of a file is no multiple of blocks.
+      // Only the end of a file is not a multiple of the block size.
       if (left.size() < kBlock) UseCache(fd_);
       size_t size = left.size() < kBlock ? left.size() : left.size() / kBlock * kBlock;
       ssize_t n = ::write(fd_, left.data(), size);
@@ -109,7 +110,7 @@ Result<FileHash> HashOpenFile(const std::string& path, int fd) {
     if (got < 0) return SystemError(Diag::kFileRead, path, "read");
     hasher.Add(buffer.get(), static_cast<size_t>(got));
     result.bytes += got;
-    // Around the cache, nothing can be read from behind the end.
+    // Direct I/O cannot read past the end.
     if (static_cast<size_t>(got) % kBlock != 0) UseCache(fd);
     if (got == 0) break;
   }
@@ -141,7 +142,7 @@ Result<OpenFile> OpenFile::ForReading(const std::string& path) {
 }
 
 Result<OpenFile> OpenFile::ToReadBack(const std::string& path) {
-  // Reads from the disk instead of the cache, where the file system can do that.
+  // Reads from the disk instead of the page cache, where the file system supports it.
   InputFile file = OpenInput(path, O_DIRECT);
   return file.fd >= 0 ? Result<OpenFile>(OpenFile(file.fd)) : ForReading(path);
 }
@@ -169,7 +170,8 @@ Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int
     if (got < 0) return SystemError(Diag::kFileRead, path, "read");
     if (got == 0)
       return FileError(Diag::kFileRead, path,
-                       fmt::format("ends at byte {}, {} bytes too early", offset, size));
+                       fmt::format("ends at byte {}, {} bytes before the end of the requested data",
+                                   offset, size));
     to += got;
     offset += got;
     size -= got;
@@ -180,7 +182,7 @@ Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int
 Status SyncFolder(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return SystemError(Diag::kFileWrite, path, "open");
-  // Some file systems cannot do this, and need not.
+  // Some file systems do not support fsync and do not need it.
   bool synced = ::fsync(fd) == 0 || errno == EINVAL;
   Status status = synced ? Status(Done{}) : SystemError(Diag::kFileWrite, path, "write");
   ::close(fd);
@@ -205,7 +207,7 @@ Result<FileHash> WriteDurably(const std::string& path, std::span<const std::stri
   if (found == meant) return meant;
   return FileError(
       Diag::kFileWrite, path,
-      fmt::format("was written with {} bytes and hash {}, and reads back with {} and {}",
+      fmt::format("was written with {} bytes and hash {}, but reads back with {} and {}",
                   meant.bytes, Format(meant.hash), found.bytes, Format(found.hash)));
 }
 

@@ -1,4 +1,4 @@
-// Files that survive a crash: written through to the disk, read with the file's name in every complaint.
+// Files that survive a crash: writes wait for the disk, and every error names its file.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,24 @@
 
 namespace heddle::run {
 
-// A diagnostic about a file, and one that came without it.
+// Makes a diagnostic about a file; adds the file to a diagnostic that names none.
 Failure FileError(Diag kind, const std::string& path, std::string_view what);
 Failure InFile(const std::string& path, Failure failure);
-// `cannot WHAT: No space left on device`, from errno.
+// Makes `cannot WHAT: No space left on device` from errno.
 Failure SystemError(Diag kind, const std::string& path, std::string_view what);
 
-// A descriptor that is closed with this object.
+// A file descriptor, closed by the destructor.
 class OpenFile {
  public:
   static Result<OpenFile> ForReading(const std::string& path);
-  // Around the cache of the system.
+  // Opens for reading, bypassing the page cache.
   static Result<OpenFile> ToReadBack(const std::string& path);
-  // Empties a file that is there. Around the cache, too.
+  // Creates or truncates a file for writing, bypassing the page cache.
   static Result<OpenFile> ForWriting(const std::string& path);
   OpenFile(OpenFile&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   ~OpenFile();
   int fd() const { return fd_; }
-  // Some file systems say only here that a write failed.
+  // Closes the file. Some file systems report a failed write only here.
   Status Close(const std::string& path) &&;
 
  private:
@@ -36,10 +36,10 @@ class OpenFile {
   int fd_;
 };
 
-// All `size` bytes from `offset` on.
+// Reads `size` bytes at `offset`. Fails if the file is shorter.
 Status ReadAt(const std::string& path, int file, int64_t offset, void* data, int64_t size);
 
-// Waits until the disk has the names in a folder.
+// Waits until the names in a folder are on the disk.
 Status SyncFolder(const std::string& path);
 
 struct FileHash {
@@ -47,19 +47,20 @@ struct FileHash {
   Hash128 hash;
   bool operator==(const FileHash&) const = default;
 };
-// Reads all of a file.
+// Reads and hashes a whole file.
 Result<FileHash> HashFile(const std::string& path);
-// Writes the parts one behind the other into a new file, waits until the disk has all of it, and reads it back from there.
+// Writes the parts one after the other into a new file, waits until the disk has all of it, and
+// reads it back from there.
 Result<FileHash> WriteDurably(const std::string& path, std::span<const std::string_view> parts);
 
-// Calls `work` with 0 to `count` - 1, for several files side by side: one is hashed while the disk is busy with another. Complaints stand
-// in this order.
+// Calls `work` with 0 to `count` - 1 for several files in parallel: one is hashed while the disk is
+// busy with another. Errors are in the order of the indices.
 Status ForEachFile(size_t count, const std::function<Status(size_t)>& work);
 
 // The names in a folder, sorted; none if it is not there.
 Result<std::vector<std::string>> NamesIn(const std::string& folder);
 bool Exists(const std::string& path);
-// A folder and what is in it. Well if it is not there.
+// Removes a folder and its contents. Succeeds if it is missing.
 Status RemoveTree(const std::string& path);
 
 }  // namespace heddle::run

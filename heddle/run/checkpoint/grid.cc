@@ -10,7 +10,7 @@ Failure GridError(const TensorInfo& tensor, std::string_view what) {
   return Error(Diag::kCheckpoint, "`{}` of {} {}", tensor.name, FormatSizes(tensor.shape), what);
 }
 
-// Where the parts of a dimension begin, and where it ends.
+// Returns the positions at which a dimension is cut, and its end.
 Result<Sizes> CutsOf(const TensorInfo& tensor, std::span<const PlacedPiece> pieces, size_t dim) {
   std::map<int64_t, int64_t> size_by_begin;
   for (const PlacedPiece& piece : pieces) {
@@ -24,11 +24,13 @@ Result<Sizes> CutsOf(const TensorInfo& tensor, std::span<const PlacedPiece> piec
   int64_t end = 0;
   for (auto [begin, size] : size_by_begin) {
     if (begin != end)
-      return GridError(tensor, fmt::format("has pieces that end at {} and begin at {} of dimension "
-                                           "{}; they must meet",
-                                           end, begin, dim));
+      return GridError(
+          tensor, fmt::format("has pieces that end at {} and pieces that begin at {} of dimension "
+                              "{}; they must meet",
+                              end, begin, dim));
     cuts.push_back(begin);
-    // No overflow: sizes of pieces are those of memory that exists, or were checked against the tensor's.
+    // Cannot overflow: sizes of pieces are sizes of real memory, or were checked against the
+    // tensor's.
     end = begin + size;
   }
   if (end != tensor.shape[dim])
@@ -41,7 +43,8 @@ size_t PartWith(const Sizes& cuts, int64_t index) {
   return static_cast<size_t>(std::ranges::upper_bound(cuts, index) - cuts.begin()) - 1;
 }
 
-// Steps to the next position of the box [first, last], the last dimension fastest. False after the last.
+// Advances to the next position of the box [first, last], last dimension fastest. Returns false
+// after the last position.
 bool Next(std::vector<size_t>& at, std::span<const size_t> first, std::span<const size_t> last) {
   for (size_t d = at.size(); d-- > 0;) {
     if (at[d]++ < last[d]) return true;
@@ -60,13 +63,14 @@ Result<Grid> Grid::Make(const TensorInfo& tensor, std::span<const PlacedPiece> p
   for (size_t d = 0; d < tensor.shape.size(); ++d) {
     HEDDLE_TRY(Sizes cuts, CutsOf(tensor, pieces, d));
     grid.cuts_.push_back(std::move(cuts));
-    // At most the number of pieces in each dimension, so that the product of two stays in range.
+    // Cannot overflow: both factors are at most the number of pieces.
     cells *= grid.cuts_.back().size() - 1;
     if (cells > pieces.size()) break;
   }
   if (cells != pieces.size())
-    return GridError(tensor, fmt::format("has {} pieces, which do not cover it, each element once",
-                                         pieces.size()));
+    return GridError(
+        tensor,
+        fmt::format("has {} pieces, which do not cover each element exactly once", pieces.size()));
   constexpr int64_t kNone = -1;
   grid.ranks_.assign(cells, kNone);
   for (const PlacedPiece& piece : pieces) {
@@ -75,7 +79,7 @@ Result<Grid> Grid::Make(const TensorInfo& tensor, std::span<const PlacedPiece> p
       cell = cell * (grid.cuts_[d].size() - 1) + PartWith(grid.cuts_[d], piece.slice.offset[d]);
     if (grid.ranks_[cell] != kNone)
       return GridError(tensor,
-                       fmt::format("has the piece at {} twice, of ranks {} and {}",
+                       fmt::format("has two pieces at {}, from ranks {} and {}",
                                    FormatSizes(piece.slice.offset), grid.ranks_[cell], piece.rank));
     grid.ranks_[cell] = piece.rank;
   }

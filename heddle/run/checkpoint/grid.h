@@ -1,4 +1,5 @@
-// How a tensor lies in pieces: a grid, because each dimension is cut independently of the others.
+// The pieces of a tensor. They form a grid, because each dimension is cut independently of the
+// others.
 #pragma once
 
 #include "heddle/core/base/result.h"
@@ -6,7 +7,7 @@
 
 namespace heddle::run {
 
-// A piece, and the rank whose file has it.
+// A piece, and the rank whose file contains it.
 struct PlacedPiece {
   int64_t rank = 0;
   Slice slice;
@@ -14,25 +15,26 @@ struct PlacedPiece {
 
 class Grid {
  public:
-  // Fails unless the pieces make a grid that covers the tensor, each element once. They have as many dimensions as the tensor,
-  // and elements; a tensor without elements has no pieces.
+  // Fails unless the pieces form a grid that covers each element of the tensor exactly once. Every
+  // piece has the rank of the tensor and at least one element. A tensor without elements has no
+  // pieces.
   static Result<Grid> Make(const TensorInfo& tensor, std::span<const PlacedPiece> pieces);
 
   struct Cell {
     int64_t rank = 0;
-    // The piece, and what it has in common with the slice that was asked for, both in the whole tensor.
+    // The piece, and its intersection with the requested slice; both are boxes in the whole tensor.
     Slice piece;
     Slice common;
   };
-  // The pieces that have elements of a slice of the tensor.
+  // Returns the pieces that overlap a slice of the tensor.
   std::vector<Cell> Cells(const Slice& slice) const;
 
   int64_t size() const { return static_cast<int64_t>(ranks_.size()); }
 
  private:
-  // For each dimension where its parts begin, and at last where it ends.
+  // Positions at which each dimension is cut, and its end.
   std::vector<Sizes> cuts_;
-  // By position in the grid, the last dimension fastest.
+  // By position in the grid, last dimension fastest.
   std::vector<int64_t> ranks_;
 };
 

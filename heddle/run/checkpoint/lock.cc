@@ -23,14 +23,14 @@ Result<FolderLock> FolderLock::Take(const std::string& folder) {
     std::string_view holder = Trim({text, static_cast<size_t>(size < 0 ? 0 : size)});
     return FileError(
         Diag::kCheckpointLock, folder,
-        fmt::format("another job writes its checkpoints here: {}; wait for it, or name another "
+        fmt::format("another job writes its checkpoints here: {}; wait for it, or give another "
                     "folder",
-                    holder.empty() ? std::string_view("nobody knows which") : holder));
+                    holder.empty() ? std::string_view("an unknown process") : holder));
   }
   char host[128] = "an unknown host";
   ::gethostname(host, sizeof host - 1);
   std::string holder = fmt::format("process {} on {}\n", ::getpid(), host);
-  // For the message above, no more: a disk that is full does not keep a job from the lock.
+  // For the error message only: the lock is taken even if the disk is full.
   (void)!::ftruncate(lock.fd_, 0);
   (void)!::pwrite(lock.fd_, holder.data(), holder.size(), 0);
   return lock;

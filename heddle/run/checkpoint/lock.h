@@ -1,4 +1,5 @@
-// The lock of a folder: one job at a time writes checkpoints there. It goes with its process, however that ends.
+// The lock of a folder: only one job at a time writes checkpoints there. The lock ends with the
+// process.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@ namespace heddle::run {
 
 class FolderLock {
  public:
-  // Fails with who has it. Not waited for.
+  // Takes the lock. Fails immediately if another job has it; the error names that job.
   static Result<FolderLock> Take(const std::string& folder);
   FolderLock() = default;
   FolderLock(FolderLock&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }

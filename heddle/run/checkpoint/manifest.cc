@@ -20,7 +20,7 @@ constexpr std::string_view kPartialInfix = ".partial-";
 
 Failure Damaged(std::string_view what) { return Error(Diag::kCheckpointDamaged, "{}", what); }
 
-// Whether the shape of a tensor makes a number of bytes that exists.
+// Whether the bytes of a tensor fit into 64 bits.
 bool IsShape(const TensorInfo& tensor) {
   int64_t bytes = ItemSize(tensor.dtype);
   for (int64_t size : tensor.shape) {
@@ -38,7 +38,7 @@ FileHash ReadFileHash(JsonFields& fields) {
           ParseHash128(fields.Text("hash")).value_or(Hash128())};
 }
 
-// `[rank, offset, shape]`
+// Parses `[rank, offset, shape]`.
 PlacedPiece ReadPiece(JsonValue piece, JsonMistakes& mistakes) {
   std::vector<JsonValue> parts;
   for (JsonValue part : piece.items()) parts.push_back(part);
@@ -69,7 +69,7 @@ Manifest ReadManifest(JsonFields fields, JsonMistakes& mistakes) {
   return manifest;
 }
 
-// Appends a value without spaces and with sorted keys, which is the text that is hashed.
+// Appends a value without spaces and with sorted keys. The hash is computed over this text.
 void AppendSorted(JsonValue value, std::string& out) {
   std::string_view separator;
   if (value.is_array()) {
@@ -94,7 +94,7 @@ void AppendSorted(JsonValue value, std::string& out) {
   }
 }
 
-// What must hold before anything is made of it; then the grids.
+// Checks the tensors and pieces, then builds the grids.
 Status Complete(Manifest& manifest) {
   auto ranks = static_cast<int64_t>(manifest.files.size());
   if (ranks == 0) return Damaged("has no files");
@@ -104,10 +104,7 @@ Status Complete(Manifest& manifest) {
       right = right && piece.rank >= 0 && piece.rank < ranks &&
               IsInside(piece.slice, tensor.info.shape) && CountOf(piece.slice.shape) > 0;
     if (!right)
-      return Damaged(
-          fmt::format("says of `{}` what cannot be: its type, shape, or where a piece "
-                      "lies",
-                      tensor.info.name));
+      return Damaged(fmt::format("has an invalid type, shape or piece of `{}`", tensor.info.name));
     HEDDLE_TRY(tensor.grid, Grid::Make(tensor.info, tensor.pieces));
   }
   return Done{};
@@ -124,7 +121,7 @@ std::optional<int64_t> ParseStepFolderName(std::string_view name) {
   int64_t step = 0;
   std::string_view digits = name.substr(kStepPrefix.size());
   std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  // Also refuses a sign, and other numbers of zeros.
+  // Also rejects a sign and another number of leading zeros.
   if (step < 0 || StepFolderName(step) != name) return std::nullopt;
   return step;
 }
@@ -208,7 +205,7 @@ std::string FormatManifest(const Manifest& manifest) {
                {"state", Json::parse(manifest.state)},
                {"files", std::move(files)},
                {"tensors", std::move(tensors)}};
-  // The hash is that of the content as it is printed here, whatever spaces the file has.
+  // The hash covers the content as printed here, so spaces in the file do not matter.
   std::string text = content.dump();
   std::string hash = Format(HashBytes128(text.data(), text.size()));
   return fmt::format("{{\"format\":\"{}\",\"version\":{},\"hash\":\"{}\",\n\"manifest\":{}}}\n",
@@ -221,18 +218,19 @@ Result<Manifest> ParseManifest(std::string_view text) {
   JsonMistakes mistakes(document, Diag::kCheckpointDamaged);
   JsonFields fields(document.root(), mistakes);
   if (fields.Text("format", "") != kFormat)
-    return Damaged(fmt::format("does not say that its format is `{}`", kFormat));
+    return Damaged(fmt::format("does not have the format `{}`", kFormat));
   int64_t version = fields.Count("version", 1, INT64_MAX);
   if (version > kCheckpointVersion)
-    return Error(Diag::kVersion, "has version {}; this heddle reads up to version {}", version,
-                 kCheckpointVersion);
+    return Error(Diag::kVersion,
+                 "has version {}, but this heddle reads versions up to {}; use a newer heddle",
+                 version, kCheckpointVersion);
   std::string said = fields.Text("hash");
   JsonFields content = fields.Object("manifest");
   if (!mistakes.empty()) return mistakes.failure();
   std::string body;
   AppendSorted(*fields.Find("manifest"), body);
   std::string hash = Format(HashBytes128(body.data(), body.size()));
-  if (said != hash) return Damaged(fmt::format("has hash {}, and says {}", hash, said));
+  if (said != hash) return Damaged(fmt::format("has hash {}, but specifies {}", hash, said));
   Manifest manifest = ReadManifest(std::move(content), mistakes);
   if (!mistakes.empty()) return mistakes.failure();
   Status complete = Complete(manifest);

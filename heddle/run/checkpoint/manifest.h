@@ -1,4 +1,4 @@
-// What a checkpoint says about itself: which files it has, with their hashes, and where the pieces of each tensor are.
+// The manifest of a checkpoint: its files with their hashes, and the pieces of each tensor.
 #pragma once
 
 #include <map>
@@ -10,16 +10,18 @@
 
 namespace heddle::run {
 
-// Of the format. A reader refuses what is newer.
+// Version of the format. Readers reject newer versions.
 constexpr int64_t kCheckpointVersion = 1;
 constexpr const char* kManifestName = "manifest.json";
-// Deeper values cannot be among the state of a run.
+// Maximum nesting depth of the state of a run.
 constexpr int kStateDepth = 32;
 
-// `rank-00003.safetensors`; and `rank-00003.json`, by which a rank tells rank 0 that its file is written.
+// File names: `rank-00003.safetensors`, and its mark `rank-00003.json`. With the mark, a rank tells
+// rank 0 that its file is complete.
 std::string RankFileName(int64_t rank);
 std::string RankMarkName(int64_t rank);
-// `step-00000010`, and back; and what a step is called while it is being written or removed.
+// Names of folders: `step-00000010` for a step, and a partial name while the step is written or
+// removed.
 std::string StepFolderName(int64_t step);
 std::optional<int64_t> ParseStepFolderName(std::string_view name);
 std::string PartialFolderName(int64_t step, const std::string& run);
@@ -31,14 +33,14 @@ struct HeldPiece {
   Slice slice;
 };
 
-// What a rank has written.
+// The result of writing one rank's file.
 struct RankRecord {
   FileHash file;
-  // Those without elements are not in the file; they tell that there is such a tensor.
+  // Pieces without elements are not in the file, but they show that the tensor exists.
   std::vector<HeldPiece> pieces;
 };
 std::string FormatMark(const RankRecord& record);
-// Instead, if a rank could not write its file.
+// The mark of a rank that could not write its file.
 std::string FormatFailureMark(std::string_view why);
 Result<RankRecord> ParseMark(std::string_view text);
 
@@ -54,15 +56,15 @@ struct Manifest {
   std::string state;
   // By rank.
   std::vector<FileHash> files;
-  // By name, sorted.
+  // Sorted by name.
   std::vector<Tensor> tensors;
 };
 
-// Fails unless what the ranks have written makes up whole tensors.
+// Fails unless the pieces of the ranks form whole tensors.
 Result<Manifest> MakeManifest(int64_t step, const std::string& state,
                               const std::vector<RankRecord>& ranks);
 std::string FormatManifest(const Manifest& manifest);
-// Fails for another version (kVersion), and for a text that is not what was written (kCheckpointDamaged).
+// Fails for a newer version (kVersion), and for a damaged text (kCheckpointDamaged).
 Result<Manifest> ParseManifest(std::string_view text);
 
 }  // namespace heddle::run

@@ -8,7 +8,7 @@ namespace heddle::run {
 
 Slice SliceOf(std::span<const int64_t> whole, const Placement& placement, const Mesh& mesh,
               int64_t rank) {
-  HEDDLE_CHECK(placement.partials.empty(), "a checkpoint was to hold a tensor with pending sums");
+  HEDDLE_CHECK(placement.partials.empty(), "tensors with pending sums cannot be saved");
   Slice slice = WholeSlice(whole);
   for (size_t d = 0; d < placement.splits.size(); ++d) {
     Part part = PartAt(whole[d], placement.splits[d], mesh, rank);

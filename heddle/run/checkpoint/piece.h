@@ -1,4 +1,4 @@
-// Pieces: what ranks hold of tensors, as checkpoints see it. No torch, no communicator.
+// Pieces: the parts of tensors that ranks save. Independent of torch and communicators.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace heddle::run {
 
 using Sizes = std::vector<int64_t>;
 
-// A box in a tensor: where it begins in each dimension, and how far it reaches. No element if a size is 0.
+// A box in a tensor: its offset and size in each dimension. Empty if a size is 0.
 struct Slice {
   Sizes offset;
   Sizes shape;
@@ -29,23 +29,24 @@ struct TensorInfo {
   bool operator==(const TensorInfo&) const = default;
 };
 
-// What `rank` holds of a tensor of this shape. Uneven and empty parts are as `PartAt` (ir/type.h) has them.
+// Returns the slice that `rank` stores of a tensor of this shape. Uneven and empty shards are as in
+// `PartAt` (ir/type.h).
 Slice SliceOf(std::span<const int64_t> whole, const Placement& placement, const Mesh& mesh,
               int64_t rank);
 Slice WholeSlice(std::span<const int64_t> whole);
 
 bool IsInside(const Slice& slice, std::span<const int64_t> whole);
 
-// Whether `rank` is the first of those that hold the same slice. Only that one gives it to a checkpoint.
+// Whether `rank` is the first rank that stores its slice. Only this rank saves the slice.
 bool IsFirstHolder(const Placement& placement, const Mesh& mesh, int64_t rank);
 
-// Elements, and bytes of a box in row order without gaps.
+// Number of elements of a box.
 int64_t CountOf(std::span<const int64_t> shape);
 inline int64_t BytesOf(DType dtype, std::span<const int64_t> shape) {
   return ItemSize(dtype) * CountOf(shape);
 }
 
-// `[64,32]`
+// Formats sizes as `[64,32]`.
 std::string FormatSizes(std::span<const int64_t> sizes);
 
 }  // namespace heddle::run

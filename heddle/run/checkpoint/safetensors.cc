@@ -12,7 +12,7 @@
 namespace heddle::run {
 namespace {
 
-// As safetensors itself has it.
+// The limit of the safetensors library.
 constexpr int64_t kMaxHeader = 100'000'000;
 
 Failure ReadError(const std::string& path, std::string_view what) {
@@ -21,7 +21,7 @@ Failure ReadError(const std::string& path, std::string_view what) {
 
 Result<std::string> ReadHeader(const std::string& path, int file, int64_t size) {
   if (size < 8)
-    return ReadError(path, fmt::format("is {} bytes long; a safetensors file begins with 8 bytes "
+    return ReadError(path, fmt::format("has {} bytes; a safetensors file begins with 8 bytes "
                                        "for the length of its header",
                                        size));
   unsigned char bytes[8];
@@ -29,23 +29,22 @@ Result<std::string> ReadHeader(const std::string& path, int file, int64_t size) 
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | bytes[i];
   if (length > static_cast<uint64_t>(size - 8))
-    return ReadError(
-        path, fmt::format("says that its header has {} bytes, and has {} behind byte 8", length,
-                          size - 8));
+    return ReadError(path, fmt::format("specifies a header of {} bytes, but has {} after byte 8",
+                                       length, size - 8));
   if (length > static_cast<uint64_t>(kMaxHeader))
-    return ReadError(path,
-                     fmt::format("has a header of {} bytes; the most is {}", length, kMaxHeader));
+    return ReadError(
+        path, fmt::format("has a header of {} bytes; the maximum is {}", length, kMaxHeader));
   std::string header(length, '\0');
   HEDDLE_RETURN_IF_ERROR(ReadAt(path, file, 8, header.data(), static_cast<int64_t>(length)));
   return header;
 }
 
-// `"name"`, escaped.
+// Returns `"name"`, escaped.
 Result<std::string> JsonText(const std::string& name) {
   try {
     return nlohmann::json(name).dump();
   } catch (const nlohmann::json::exception&) {
-    return Error(Diag::kFileWrite, "a tensor has a name that is not UTF-8");
+    return Error(Diag::kFileWrite, "the name of a tensor is not UTF-8");
   }
 }
 
@@ -102,10 +101,10 @@ Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
   for (const TensorInfo& tensor : tensors) {
     std::optional<std::string_view> type = SafetensorsTypeName(tensor.dtype);
     if (!type)
-      return Error(Diag::kFileWrite, "`{}` is {}, which safetensors files cannot hold", tensor.name,
-                   Name(tensor.dtype));
+      return Error(Diag::kFileWrite, "`{}` is {}, which the safetensors format does not support",
+                   tensor.name, Name(tensor.dtype));
     if (!names.insert(tensor.name).second)
-      return Error(Diag::kFileWrite, "two tensors of one file are called `{}`", tensor.name);
+      return Error(Diag::kFileWrite, "two tensors have the name `{}`", tensor.name);
     HEDDLE_TRY(std::string name, JsonText(tensor.name));
     int64_t end = begin + BytesOf(tensor.dtype, tensor.shape);
     text +=
@@ -114,7 +113,7 @@ Result<std::string> FormatSafetensorsHeader(std::span<const TensorInfo> tensors,
     begin = end;
   }
   text += "}";
-  // So that tensors of any type begin at a multiple of their size.
+  // Pads the header, so that the data begins at a multiple of 8.
   text.resize((text.size() + 7) / 8 * 8, ' ');
   std::string length;
   for (int i = 0; i < 8; ++i) length += static_cast<char>(text.size() >> (8 * i) & 255);

@@ -1,7 +1,7 @@
-// Files of tensors in the format of Hugging Face's safetensors: eight bytes with the length of a header, the header in JSON, and the
-// tensors without gaps.
+// Files in the format of Hugging Face's safetensors: the length of the header in eight bytes, the
+// header in JSON, and the tensors without gaps.
 //
-// A file is read with distrust: whatever its header says about sizes is checked against everything else before a byte of a tensor is
+// Nothing in a file is trusted: all sizes in its header are checked before a byte of a tensor is
 // read.
 #pragma once
 
@@ -23,27 +23,27 @@ class SafetensorsFile {
     std::string name;
     DType dtype = DType::kF32;
     Sizes shape;
-    // Bytes behind the header.
+    // Bytes after the header.
     int64_t begin = 0;
     int64_t end = 0;
   };
 
-  // Reads and checks the header.
+  // Opens a file and checks its header.
   static Result<SafetensorsFile> Open(const std::string& path);
 
   // In the order of their bytes.
   const std::vector<Entry>& entries() const { return entries_; }
-  // Null if there is none of this name.
+  // Null if there is no tensor of this name.
   const Entry* Find(const std::string& name) const;
-  // Puts `size` bytes of the file at `to`, from byte `begin` behind the header on.
+  // Reads `size` bytes to `to`, from byte `begin` after the header on.
   Status ReadBytes(int64_t begin, int64_t size, void* to) const;
   const std::string& path() const { return path_; }
-  // Where the first tensor begins.
+  // Byte at which the first tensor begins.
   int64_t data_begin() const { return data_begin_; }
 
  private:
   std::string path_;
-  // Closes the file with the last copy of this object.
+  // Shared by copies of this object; the last one closes the file.
   std::shared_ptr<const int> file_;
   int64_t data_begin_ = 0;
   std::vector<Entry> entries_;
@@ -51,8 +51,8 @@ class SafetensorsFile {
   std::unordered_map<std::string, size_t> by_name_;
 };
 
-// What a file with these tensors has before their bytes: the length and the header, with what else it says. Fails for element types that the format lacks,
-// for names that are not UTF-8, and for two tensors of one name.
+// Returns everything before the bytes of the tensors: the length and the header with `metadata`.
+// Fails for element types that the format lacks, names that are not UTF-8, and duplicate names.
 Result<std::string> FormatSafetensorsHeader(
     std::span<const TensorInfo> tensors, const std::map<std::string, std::string>& metadata = {});
 

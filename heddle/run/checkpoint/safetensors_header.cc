@@ -60,7 +60,7 @@ void CheckMetadata(JsonValue metadata, JsonMistakes& mistakes) {
   for (const auto& [name, value] : fields.fields()) fields.Text(name);
 }
 
-// Every byte belongs to one tensor.
+// Checks that every byte belongs to exactly one tensor.
 Status CheckCovered(std::span<const Entry> entries, int64_t data_bytes) {
   int64_t covered = 0;
   std::string_view before;
@@ -76,7 +76,7 @@ Status CheckCovered(std::span<const Entry> entries, int64_t data_bytes) {
   }
   if (covered == data_bytes) return Done{};
   return HeaderError(
-      fmt::format("has {} bytes behind its header; its tensors end at {}", data_bytes, covered));
+      fmt::format("has {} bytes after its header, but its tensors end at {}", data_bytes, covered));
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ Result<std::vector<Entry>> ParseSafetensorsHeader(std::string_view header, int64
     if (name != "__metadata__") HEDDLE_RETURN_IF_ERROR(CheckBytes(entries.back(), data_bytes));
   }
   if (!mistakes.empty()) return mistakes.failure();
-  // Empty tensors stand before what begins at the same byte.
+  // Sorts an empty tensor before the tensor that begins at the same byte.
   std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });

@@ -9,12 +9,12 @@
 
 namespace heddle::run {
 
-// `F32`, and back; none for types that the format lacks.
+// Converts element types to and from names such as `F32`; nullopt for types that the format lacks.
 std::optional<std::string_view> SafetensorsTypeName(DType dtype);
 std::optional<DType> ParseSafetensorsType(std::string_view name);
 
-// The tensors that a header lists, in the order of their bytes: every name once, every size that of its shape, all together the
-// `data_bytes` behind the header, without gaps or overlaps.
+// Returns the tensors that a header lists, in the order of their bytes. Names must be unique, sizes
+// must match shapes, and the tensors must fill `data_bytes` without gaps or overlaps.
 Result<std::vector<SafetensorsFile::Entry>> ParseSafetensorsHeader(std::string_view header,
                                                                    int64_t data_bytes);
 

@@ -22,13 +22,13 @@ std::string PartialOf(const SaveJob& job) {
   return job.folder + "/" + PartialFolderName(job.step, job.run);
 }
 
-// By rank, with empty ones for ranks of other processes.
+// Returns records by rank, empty for ranks of other processes.
 Result<std::vector<RankRecord>> WriteRanks(const SaveJob& job) {
   std::string partial = PartialOf(job);
   if (::mkdir(partial.c_str(), 0777) != 0 && errno != EEXIST)
     return SystemError(Diag::kFileWrite, partial, "make the folder");
   std::vector<RankRecord> records(static_cast<size_t>(job.world));
-  // Where one cannot be written, the others need not be.
+  // After one failure, the other files need not be written.
   std::atomic<bool> failed{false};
   HEDDLE_RETURN_IF_ERROR(ForEachFile(job.ranks.size(), [&](size_t i) -> Status {
     if (failed) return Done{};
@@ -44,7 +44,7 @@ Result<std::vector<RankRecord>> WriteRanks(const SaveJob& job) {
   return records;
 }
 
-// A process without rank 0 tells it how it went.
+// A process without rank 0 reports its result to rank 0 with marks.
 Status LeaveMarks(const SaveJob& job, const Result<std::vector<RankRecord>>& records) {
   for (const RankContent& content : job.ranks) {
     std::string path = PartialOf(job) + "/" + RankMarkName(content.rank);
@@ -55,7 +55,7 @@ Status LeaveMarks(const SaveJob& job, const Result<std::vector<RankRecord>>& rec
   return Done{};
 }
 
-// `1, 3 and 5 more`
+// Formats ranks as `1, 3 and 5 more`.
 std::string RankList(const std::vector<int64_t>& ranks) {
   constexpr size_t kMost = 8;
   std::string text;
@@ -75,7 +75,7 @@ Status ReadMark(const std::string& partial, int64_t rank, RankRecord& record) {
   return Done{};
 }
 
-// Fills in the records of other processes as their marks come.
+// Fills in the records of other processes as their marks appear.
 Status WaitForMarks(const SaveJob& job, const std::atomic<bool>& give_up,
                     std::vector<RankRecord>& records) {
   std::string partial = PartialOf(job);
@@ -97,27 +97,28 @@ Status WaitForMarks(const SaveJob& job, const std::atomic<bool>& give_up,
     }
     missing = std::move(left);
     if (missing.empty()) return Done{};
-    if (give_up) return Error(Diag::kPeers, "the save of step {} was given up", job.step);
+    if (give_up) return Error(Diag::kPeers, "the save of step {} was cancelled", job.step);
     if (Clock::now() >= deadline)
-      return Error(Diag::kPeers, "step {} was not saved: after {} no file from {} of {}: {} {}",
-                   job.step, Format(Nanos{std::chrono::nanoseconds(job.timeout).count()}),
-                   missing.size(), Counted(job.world, "rank"),
-                   missing.size() == 1 ? "rank" : "ranks", RankList(missing));
+      return Error(
+          Diag::kPeers, "step {} was not saved: after {} there is no file from {} of {}: {} {}",
+          job.step, Format(Nanos{std::chrono::nanoseconds(job.timeout).count()}), missing.size(),
+          Counted(job.world, "rank"), missing.size() == 1 ? "rank" : "ranks", RankList(missing));
     std::this_thread::sleep_for(pause);
     pause = std::min(2 * pause, std::chrono::milliseconds(50));
   }
 }
 
-// Gives a finished folder its name. If there is one of that name, the two change places in one step where the file system can.
+// Renames a finished folder to its final name. If the name exists, exchanges the two atomically
+// where the file system supports it.
 Status Place(const std::string& partial, const std::string& path, const std::string& aside) {
   if (::rename(partial.c_str(), path.c_str()) == 0) return Done{};
   if (errno != ENOTEMPTY && errno != EEXIST)
-    return SystemError(Diag::kFileWrite, path, "give the folder its name");
+    return SystemError(Diag::kFileWrite, path, "rename the folder");
   if (::renameat2(AT_FDCWD, partial.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0)
     return RemoveTree(partial);
   HEDDLE_RETURN_IF_ERROR(RemoveTree(aside));
   if (::rename(path.c_str(), aside.c_str()) != 0 || ::rename(partial.c_str(), path.c_str()) != 0)
-    return SystemError(Diag::kFileWrite, path, "give the folder its name");
+    return SystemError(Diag::kFileWrite, path, "rename the folder");
   return RemoveTree(aside);
 }
 
@@ -137,7 +138,7 @@ Status Complete(const SaveJob& job, const std::atomic<bool>& give_up,
   return SyncFolder(job.folder);
 }
 
-// Removes what is older than the `keep` newest whole checkpoints, this one among them.
+// Removes checkpoints older than the `keep` newest complete ones, which include this one.
 Status Prune(const SaveJob& job) {
   if (job.keep == 0) return Done{};
   HEDDLE_TRY(std::vector<ListedCheckpoint> list, ListCheckpoints(job.folder));
@@ -180,7 +181,7 @@ Status RunSave(const SaveJob& job, const std::atomic<bool>& give_up) {
   Status saved = records.ok() ? Complete(job, give_up, *std::move(records))
                               : Status(std::move(records).failure());
   if (!saved.ok()) {
-    // What did not get its name only takes room.
+    // A folder without its final name only takes space.
     (void)RemoveTree(PartialOf(job)).ok();
     return saved;
   }

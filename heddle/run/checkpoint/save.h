@@ -1,4 +1,4 @@
-// One save: from bytes in memory to a folder with the name of its step.
+// Saves one step: from bytes in memory to a folder named after the step.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace heddle::run {
 
-// What a rank of this process writes.
+// The content that a rank of this process writes.
 struct RankContent {
   int64_t rank = 0;
   std::vector<HeldPiece> pieces;
@@ -26,16 +26,17 @@ struct SaveJob {
   std::chrono::milliseconds timeout{};
   // JSON.
   std::string state;
-  // Rising ranks.
+  // In ascending order.
   std::vector<RankContent> ranks;
 };
 
-// Writes the files of this process. With rank 0 it then waits for those of the others, writes the manifest, gives the folder its name and
-// removes checkpoints that are not to be kept. On failure nothing of this step is left, and all older checkpoints are. Waiting ends
-// when `give_up` is set.
+// Writes the files of this process. In the process of rank 0 it also waits for the files of the
+// other ranks, writes the manifest, renames the folder to its final name, and removes old
+// checkpoints. After a failure nothing of this step is left, and older checkpoints are unchanged.
+// Setting `give_up` ends the wait.
 Status RunSave(const SaveJob& job, const std::atomic<bool>& give_up);
 
-// Removes a checkpoint so that whoever looks meanwhile sees all of it or nothing.
+// Removes a checkpoint atomically: other processes see all of it or nothing.
 Status RemoveStep(const std::string& folder, int64_t step, const std::string& run);
 
 }  // namespace heddle::run

@@ -26,22 +26,24 @@ Status CheckOptions(const Options& options) {
   bool ranks =
       !options.ranks.empty() && options.ranks[0] >= 0 && options.ranks.back() < options.world &&
       std::ranges::adjacent_find(options.ranks, std::greater_equal()) == options.ranks.end();
-  HEDDLE_CHECK(ranks, "a writer of checkpoints has no ranks, or ranks that its world has not");
+  HEDDLE_CHECK(ranks, "a checkpoint writer needs ascending ranks below its world size");
   HEDDLE_CHECK(!options.run.empty() || static_cast<int64_t>(options.ranks.size()) == options.world,
-               "ranks in several processes do not know which run they are");
+               "several processes need a common name of the run");
   HEDDLE_CHECK(std::ranges::all_of(options.run,
                                    [](char c) {
                                      return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
                                             (c >= 'A' && c <= 'Z') || c == '-';
                                    }),
-               "the name of a run has other characters than letters, digits and dashes");
+               "the name of a run must consist of letters, digits and dashes");
   if (options.keep < 0)
-    return Error(Diag::kUsage, "{} checkpoints are to be kept; 0 keeps all", options.keep);
-  if (options.folder.empty()) return Error(Diag::kUsage, "no folder is named for checkpoints");
+    return Error(Diag::kUsage,
+                 "cannot keep {} checkpoints; give a positive number, or 0 to keep all",
+                 options.keep);
+  if (options.folder.empty()) return Error(Diag::kUsage, "no folder is given for checkpoints");
   return Done{};
 }
 
-// What saves left that were interrupted. Whoever has the lock is alone.
+// Removes partial folders of interrupted saves. The lock excludes other writers.
 Status RemovePartials(const std::string& folder) {
   HEDDLE_TRY(std::vector<std::string> names, NamesIn(folder));
   for (const std::string& name : names) {
@@ -50,7 +52,7 @@ Status RemovePartials(const std::string& folder) {
   return Done{};
 }
 
-// Later ones that are damaged are replaced when the run gets there.
+// Damaged later checkpoints are ignored: the run replaces them.
 Status CheckNoneLater(const Options& options) {
   HEDDLE_TRY(std::vector<ListedCheckpoint> list, ListCheckpoints(options.folder));
   for (const ListedCheckpoint& listed : list) {
@@ -59,8 +61,8 @@ Status CheckNoneLater(const Options& options) {
       return Failure{listed.problem};
     if (!listed.checkpoint || !VerifyCheckpoint(*listed.checkpoint).ok()) continue;
     return FileError(Diag::kCheckpoint, options.folder,
-                     fmt::format("has a checkpoint of step {}, and this run begins at step {}; "
-                                 "move it away, or name another folder",
+                     fmt::format("has a checkpoint of step {}, but this run begins at step {}; "
+                                 "move it away, or give another folder",
                                  listed.step, options.begin_step));
   }
   return Done{};
@@ -75,17 +77,17 @@ Status WriteTexts(const Options& options) {
   return Done{};
 }
 
-// Fails for what no file can hold.
+// Checks that a piece can be saved.
 Status CheckPiece(const SnapshotPiece& piece, const std::vector<int64_t>& ranks) {
   HEDDLE_CHECK(std::ranges::binary_search(ranks, piece.rank),
-               "a snapshot has a piece of a rank of another process");
+               "a snapshot contains a piece of another process's rank");
   if (IsInside(piece.slice, piece.tensor.shape)) return Done{};
-  return Error(Diag::kCheckpoint, "`{}` is {}; {} from {} is no part of it", piece.tensor.name,
-               FormatSizes(piece.tensor.shape), FormatSizes(piece.slice.shape),
+  return Error(Diag::kCheckpoint, "`{}` has shape {}; a slice of {} at {} is outside it",
+               piece.tensor.name, FormatSizes(piece.tensor.shape), FormatSizes(piece.slice.shape),
                FormatSizes(piece.slice.offset));
 }
 
-// Signals are for threads that know what to do with them.
+// Blocks signals for new threads: only the main threads handle them.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -145,7 +147,7 @@ class CheckpointWriter::Impl {
   const std::optional<SavedCheckpoint>& last() const { return last_; }
 
  private:
-  // Copies the bytes of all pieces into one buffer, rank after rank.
+  // Copies the bytes of all pieces into one buffer, rank by rank.
   Result<SaveJob> Copy(const Snapshot& snapshot) {
     HEDDLE_TRY(JsonDocument state, JsonDocument::Parse(snapshot.state, "the state of a run",
                                                        Diag::kFileRead, kStateDepth));
@@ -183,7 +185,7 @@ class CheckpointWriter::Impl {
   Result<RankContent> CopyRank(int64_t rank, std::vector<const SnapshotPiece*>& pieces) {
     RankContent content;
     content.rank = rank;
-    // So that all begin at a multiple of the size of their elements.
+    // Sorted by element size, so that every piece begins at a multiple of it.
     std::ranges::stable_sort(pieces, std::greater(), [](const SnapshotPiece* piece) {
       return ItemSize(piece->tensor.dtype);
     });
@@ -209,7 +211,7 @@ class CheckpointWriter::Impl {
   int64_t buffer_size_ = 0;
   int64_t buffer_used_ = 0;
   std::optional<SavedCheckpoint> last_;
-  // Last, because what runs uses all of the above.
+  // Declared last, because the thread uses all members above.
   std::future<Result<SavedCheckpoint>> saving_;
 };
 

@@ -1,13 +1,16 @@
-// CheckpointWriter: saves the state of a run while it goes on.
+// CheckpointWriter: saves the state of a run in the background.
 //
-// A step is written aside, every file made durable, then the manifest, then the folder gets its name (docs/checkpoints.md). Whenever
-// this process dies, what the folder held before is whole, and the new step is there whole or not at all.
+// A save writes the files into a partial folder, syncs them to the disk, writes the manifest, and
+// renames the folder (docs/checkpoints.md). If the process dies at any time, older checkpoints are
+// unchanged, and the new one is complete or absent.
 //
-// Ranks that are processes share the folder and nothing else: each writes its file and a mark, rank 0 waits for the marks. So a save
-// needs no communicator, and runs on a thread of its own beside collectives.
+// Ranks in separate processes share only the folder. Each writes its file and a mark, and rank 0
+// waits for the marks. So a save needs no communicator, and runs on its own thread alongside
+// collectives.
 //
-//   HEDDLE_TRY(auto writer, CheckpointWriter::Open({.folder = "out", .world = 4, .ranks = {0, 1, 2, 3}}));
-//   writer->Save({.step = 10, .state = R"({"tokens": 81920})", .pieces = ...});   // copies, and returns
+//   HEDDLE_TRY(auto writer, CheckpointWriter::Open({.folder = "out", .world = 4,
+//                                                   .ranks = {0, 1, 2, 3}}));
+//   writer->Save({.step = 10, .state = R"({"tokens": 81920})", .pieces = ...});  // copies
 //   writer->Finish();
 #pragma once
 
@@ -26,66 +29,71 @@
 namespace heddle::run {
 
 struct CheckpointWriterOptions {
-  // Made if it is not there.
+  // Created if missing.
   std::string folder;
-  // The ranks of the run, and those of this process, rising.
+  // World size of the run, and the ranks of this process in ascending order.
   int64_t world = 1;
   std::vector<int64_t> ranks = {0};
-  // So many of the newest stay; all of them if 0.
+  // The step after which the run begins. Open fails if there is a complete checkpoint of a later
+  // step.
   int64_t keep = 2;
-  // The step that the run begins after. A whole checkpoint of a later step is not overwritten: Open fails.
+  // A name that all ranks of this run share, and no other run has. Consists of letters, digits and
+  // dashes. May be empty if this process has all ranks.
   int64_t begin_step = 0;
-  // A word that all ranks of this run share and no other run has, of letters, digits and dashes. May be empty if this process has
-  // all ranks.
+  // A name that all ranks of this run share, and no other run has. Consists of letters, digits and
+  // dashes. May be empty if this process has all ranks.
   std::string run;
-  // How long rank 0 waits for the files of the others.
+  // How long rank 0 waits for the files of the other ranks.
   std::chrono::milliseconds timeout{300'000};
-  // Files beside the checkpoints, by name, for whoever repeats the run: `job.toml`, `graph.hd`, `step.plan`. Rank 0 writes them.
+  // Files to write next to the checkpoints, by name, for reproducing the run: `job.toml`,
+  // `graph.hd`, `step.plan`. Rank 0 writes them.
   std::vector<std::pair<std::string, std::string>> texts = {};
 };
 
-// A slice of a tensor that a rank of this process holds.
+// A slice of a tensor that a rank of this process saves.
 struct SnapshotPiece {
-  // The tensor, the slice and the rank that writes it. Pieces of a tensor over all ranks make a grid that covers it, each once:
-  // see IsFirstHolder. Slices without elements may be left out or not.
+  // The tensor, the slice and the rank that writes it. The pieces of all ranks must form a grid
+  // that covers the tensor exactly once: see IsFirstHolder. Slices without elements may be left
+  // out.
   TensorInfo tensor;
   Slice slice;
   int64_t rank = 0;
-  // Puts the bytes of the slice at `to`, in row order without gaps.
+  // Writes the bytes of the slice to `to`, in row-major order without gaps.
   std::function<void(void* to)> copy;
 };
 
 struct Snapshot {
   int64_t step = 0;
-  // Whatever else the run needs to go on, as JSON. That of rank 0 is written.
+  // Further state for resuming the run, as JSON. Only rank 0's is written.
   std::string state = "{}";
   std::vector<SnapshotPiece> pieces;
 };
 
-// A save that has ended well.
+// A successful save.
 struct SavedCheckpoint {
   int64_t step = 0;
-  // Written by this process, and how long that took, waiting for others included.
+  // Bytes written by this process, and the duration, including the wait for other ranks.
   Bytes bytes{0};
   double seconds = 0;
 };
 
 class CheckpointWriter {
  public:
-  // With rank 0: takes the lock of the folder, which fails with the holder's name if another job has it; removes what
-  // interrupted saves left. Let rank 0 open before the others save.
+  // In the process of rank 0: takes the lock of the folder and removes partial folders. Fails if
+  // another job has the lock. Rank 0 must open its writer before other ranks save.
   static Result<std::unique_ptr<CheckpointWriter>> Open(CheckpointWriterOptions options);
-  // Gives up waiting for other ranks; what is being written ends first.
+  // Stops waiting for other ranks, but completes a write in progress.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Waits for the save before, copies the snapshot, and writes it in the background. A failure is that of the save before, or of a
-  // snapshot that cannot be written; after a failed save the new one is under way all the same, and older checkpoints are as they were.
+  // Waits for the previous save, copies the snapshot, and writes it in the background. Returns the
+  // failure of the previous save, or of a snapshot that cannot be saved. After a failed save the
+  // new save starts nevertheless, and older checkpoints are unchanged.
   Status Save(const Snapshot& snapshot);
-  // Waits for the save under way. Tells a failure once.
+  // Waits for the save in progress. Reports each failure once.
   Status Finish();
-  // The last save that has ended well, as far as Save and Finish have seen.
+  // The last successful save that Save and Finish have seen.
   const std::optional<SavedCheckpoint>& last() const;
 
  private:

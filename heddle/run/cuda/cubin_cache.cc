@@ -8,7 +8,8 @@
 namespace heddle::run {
 namespace {
 
-// All that the machine code depends on. Sizes keep apart what would read the same when joined.
+// Everything that the machine code depends on. Sizes separate the parts, so that different parts
+// never give the same key.
 std::string KeyOf(const CudaSource& source, std::string_view version) {
   std::string key = fmt::format("nvrtc {}\narchitecture {}\n", version, source.architecture);
   for (const std::string& option : source.options) key += fmt::format("option {}\n", option);
@@ -19,7 +20,7 @@ std::string HashOf(std::string_view bytes) {
   return Format(HashBytes128(bytes.data(), bytes.size()));
 }
 
-// The first line of a file: what it is for, and the hash of the rest.
+// The first line of a file: its format, and hashes of the key and of the rest.
 std::string HeaderOf(std::string_view key_hash, std::string_view cubin) {
   return fmt::format("heddle cubin 1 {} {}\n", key_hash, HashOf(cubin));
 }

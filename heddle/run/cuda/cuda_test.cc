@@ -1,4 +1,4 @@
-// The driver's calls, recorded by a driver of our own; files of the kernel cache.
+// Tests of the driver's calls, with a driver that records them, and of the kernel cache's files.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -103,6 +103,68 @@ TEST(CudaGraph, IsRecordedOnceAndReplayed) {
   EXPECT_EQ(calls, expected);
 }
 
+// Nodes 1 and 3 are memsets, 2 is a kernel: 1 -> 2 -> 3.
+CudaDriver DriverWithFills() {
+  CudaDriver d = RecordingDriver();
+  d.graph_nodes = [](CudaGraphHandle*, void** nodes, size_t* count) {
+    *count = 3;
+    for (uintptr_t i = 0; nodes != nullptr && i < 3; ++i) nodes[i] = Fake<void>(i + 1);
+    return 0;
+  };
+  d.graph_node_type = [](void* node, int* type) {
+    *type = NumberOf(node) == 2 ? 0 : 2;
+    return 0;
+  };
+  d.graph_memset = [](void* node, CudaMemset* memset) {
+    bool first = NumberOf(node) == 1;
+    *memset = {4096, 0, first ? 0x12u : 0x345u, first ? 1u : 2u, first ? 2048u : 3u, 1};
+    return 0;
+  };
+  d.graph_before = [](void* node, void** nodes, size_t* count) {
+    *count = NumberOf(node) == 1 ? 0 : 1;
+    if (nodes != nullptr) nodes[0] = Fake<void>(NumberOf(node) - 1);
+    return 0;
+  };
+  d.graph_after = [](void* node, void** nodes, size_t* count) {
+    *count = NumberOf(node) == 3 ? 0 : 1;
+    if (nodes != nullptr) nodes[0] = Fake<void>(NumberOf(node) + 1);
+    return 0;
+  };
+  d.graph_add_kernel = [](void** node, CudaGraphHandle*, void* const*, size_t count,
+                          const CudaKernelNode* kernel) {
+    *node = Fake<void>(90);
+    return Called(fmt::format("add {} <<<{}, {}>>> to {} value {:x} words {} after {}",
+                              NumberOf(kernel->function), kernel->grid[0], kernel->block[0],
+                              *static_cast<uint64_t*>(kernel->arguments[0]),
+                              *static_cast<unsigned*>(kernel->arguments[1]),
+                              *static_cast<uint64_t*>(kernel->arguments[2]), count));
+  };
+  d.graph_add_edges = [](CudaGraphHandle*, void* const* from, void* const* to, size_t count) {
+    return Called(fmt::format("edges {} {} -> {}", count, NumberOf(from[0]), NumberOf(to[0])));
+  };
+  d.graph_remove = [](void* node) { return Called(fmt::format("remove {}", NumberOf(node))); };
+  return d;
+}
+
+// The second memset has 6 bytes, not a multiple of 4, so it stays.
+TEST(CudaGraph, FillsSmallMemoryWithAKernel) {
+  CudaDriver driver = DriverWithFills();
+  CudaModule module = *CudaModule::Load(driver, "code");
+  CudaKernel fill = *module.Kernel("fill");
+  for (bool fails : {false, true}) {
+    calls.clear();
+    failing = fails ? "edges" : "";
+    CudaCapture capture = *CudaCapture::Begin(driver, Fake<CudaStreamHandle>(7));
+    EXPECT_TRUE(capture.End(&fill).ok());
+    std::vector<std::string> expected{
+        "begin 7 mode 1", "end 7", "add 80 <<<2, 256>>> to 4096 value 12121212 words 512 after 0",
+        "edges 1 90 -> 2",
+        // If edges cannot be added, the new node is removed.
+        fails ? "remove 90" : "remove 1", "instantiate 50", "destroy graph 50", "destroy exec 60"};
+    EXPECT_EQ(calls, expected);
+  }
+}
+
 TEST(CudaGraph, ACaptureThatIsLeftIsEnded) {
   CudaDriver driver = RecordingDriver();
   { CudaCapture capture = *CudaCapture::Begin(driver, Fake<CudaStreamHandle>(7)); }
@@ -125,7 +187,7 @@ TEST(CudaGraph, SaysWhichCallFailed) {
     Status status = replay();
     ASSERT_FALSE(status.ok());
     EXPECT_EQ(status.diagnostics()[0].message, fmt::format("{}: CUDA_ERROR_FAKE (700)", said));
-    // A capture is ended once, whatever fails.
+    // A capture is ended at most once, whatever fails.
     EXPECT_LE(std::ranges::count(calls, "end 7"), 1);
   }
 }
@@ -158,7 +220,7 @@ TEST(CudaDriver, SaysThatThereIsNoGpu) {
 
 class CubinCacheTest : public testing::Test {
  protected:
-  // The machine code, and whether it was compiled now.
+  // Returns the machine code, and whether it was compiled now.
   std::pair<std::string, bool> Get(const CudaSource& source, std::string_view version = "13.0") {
     int compiled = 0;
     Result<std::string> cubin =
@@ -180,7 +242,7 @@ using Got = std::pair<std::string, bool>;
 TEST_F(CubinCacheTest, CompilesASourceOnce) {
   EXPECT_EQ(Get(source_), Got("code of text", true));
   EXPECT_EQ(Get(source_), Got("code of text", false));
-  // Everything that machine code depends on is in the key.
+  // The key contains everything that machine code depends on.
   EXPECT_TRUE(Get(source_, "13.1").second);
   EXPECT_TRUE(Get({"text", "sm_80", {}}).second);
   EXPECT_TRUE(Get({"text", "sm_90a", {"--maxrregcount=64"}}).second);
@@ -217,7 +279,7 @@ TEST_F(CubinCacheTest, NeedsNoFolder) {
   folder_ = "";
   EXPECT_TRUE(Get(source_).second);
   EXPECT_TRUE(Get(source_).second);
-  // A file where the folder would be: nothing can be written there.
+  // A file in place of the folder, so nothing can be written there.
   ASSERT_TRUE(WriteFile(temp_.path() + "/file", "").ok());
   folder_ = temp_.path() + "/file/kernels";
   EXPECT_TRUE(Get(source_).second);

@@ -41,6 +41,13 @@ Result<CudaDriver> LoadDriver() {
   symbols.Find(d.stream_end_capture, "cuStreamEndCapture");
   symbols.Find(d.graph_instantiate, "cuGraphInstantiateWithFlags");
   symbols.Find(d.graph_nodes, "cuGraphGetNodes");
+  symbols.Find(d.graph_node_type, "cuGraphNodeGetType");
+  symbols.Find(d.graph_memset, "cuGraphMemsetNodeGetParams");
+  symbols.Find(d.graph_before, "cuGraphNodeGetDependencies");
+  symbols.Find(d.graph_after, "cuGraphNodeGetDependentNodes");
+  symbols.Find(d.graph_add_kernel, "cuGraphAddKernelNode");
+  symbols.Find(d.graph_add_edges, "cuGraphAddDependencies");
+  symbols.Find(d.graph_remove, "cuGraphDestroyNode");
   symbols.Find(d.graph_launch, "cuGraphLaunch");
   symbols.Find(d.graph_exec_destroy, "cuGraphExecDestroy");
   symbols.Find(d.graph_destroy, "cuGraphDestroy");
@@ -72,7 +79,7 @@ Result<std::string> CudaDriver::Architecture(int device) const {
   int minor = 0;
   HEDDLE_RETURN_IF_ERROR(Check(device_attribute(&major, kMajor, device), "cuDeviceGetAttribute"));
   HEDDLE_RETURN_IF_ERROR(Check(device_attribute(&minor, kMinor, device), "cuDeviceGetAttribute"));
-  // From Hopper on, instructions of one architecture alone need its `a` form.
+  // From Hopper on, architecture-specific instructions need the `a` form.
   return fmt::format("sm_{}{}{}", major, minor, major >= 9 ? "a" : "");
 }
 

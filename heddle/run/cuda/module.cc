@@ -3,8 +3,7 @@
 namespace heddle::run {
 namespace {
 
-// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, which kernels with more than 48 KiB have to ask
-// for.
+// CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, which kernels with more than 48 KiB must set.
 constexpr int kMostShared = 8;
 constexpr int kSharedForAll = 48 << 10;
 
@@ -14,7 +13,7 @@ Status CudaKernel::Launch(CudaStreamHandle* stream, const Shape& shape,
                           std::span<void*> arguments) const {
   CudaResult result = driver_->launch(function_, shape.grid, 1, 1, shape.block, 1, 1,
                                       shape.shared_bytes, stream, arguments.data(), nullptr);
-  // No text is made for a launch that succeeds.
+  // Formats no text for a successful launch.
   return result == 0 ? Status(Done{}) : driver_->Check(result, "cuLaunchKernel of " + name_);
 }
 

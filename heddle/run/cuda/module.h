@@ -19,6 +19,7 @@ class CudaKernel {
 
   // `arguments` point to the values, in the order of the kernel's parameters.
   Status Launch(CudaStreamHandle* stream, const Shape& shape, std::span<void*> arguments) const;
+  CudaFunctionHandle* function() const { return function_; }
 
  private:
   friend class CudaModule;
@@ -33,8 +34,8 @@ class CudaKernel {
 class CudaModule {
  public:
   static Result<CudaModule> Load(const CudaDriver& driver, const std::string& cubin);
-  // A function by its name, which may use up to `shared_bytes` of dynamic shared memory. Valid
-  // while the module lives.
+  // Returns a function by its name, with up to `shared_bytes` of dynamic shared memory. Valid while
+  // the module exists.
   Result<CudaKernel> Kernel(const std::string& name, int shared_bytes = 0) const;
 
  private:

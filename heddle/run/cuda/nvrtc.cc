@@ -7,11 +7,11 @@ namespace {
 
 void* OpenNvrtc() {
   constexpr const char* kNames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
-  // A library that is loaded already belongs to libtorch, whose version counts.
+  // Prefers a loaded library: it belongs to libtorch, whose version determines the bits.
   for (const char* name : kNames) {
     if (void* library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) return library;
   }
-  // libcaffe2_nvrtc.so belongs to libtorch and loads the NVRTC that libtorch ships.
+  // libcaffe2_nvrtc.so belongs to libtorch and loads libtorch's NVRTC.
   if (void* library = dlopen("libcaffe2_nvrtc.so", RTLD_LAZY | RTLD_LOCAL)) return library;
   for (const char* name : kNames) {
     if (void* library = dlopen(name, RTLD_LAZY | RTLD_LOCAL)) return library;
@@ -70,7 +70,7 @@ Result<std::string> Nvrtc::Compile(const CudaSource& source, std::string* log) c
   int failed = f_.compile(program, static_cast<int>(texts.size()), texts.data());
   size_t bytes = 0;
   std::string out;
-  // The log of a failure, or the machine code.
+  // Returns the log after a failure, otherwise the machine code.
   if ((failed != 0 ? f_.log_size : f_.cubin_size)(program, &bytes) == 0) {
     out.resize(bytes);
     (failed != 0 ? f_.log : f_.cubin)(program, out.data());

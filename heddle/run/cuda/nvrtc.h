@@ -11,7 +11,7 @@ namespace heddle::run {
 // Source of a kernel. One version of NVRTC compiles equal sources to equal machine code.
 struct CudaSource {
   std::string text;
-  // As in `sm_90a`.
+  // Such as `sm_90a`.
   std::string architecture;
   // Added to the options for exact rounding: IEEE division and square root, denormals kept.
   std::vector<std::string> options = {};
@@ -19,12 +19,13 @@ struct CudaSource {
 
 class Nvrtc {
  public:
-  // The NVRTC that libtorch uses, or one that the loader finds. Fails if neither exists.
+  // Opens the NVRTC that libtorch uses, or one that the loader finds. Fails if neither exists.
   static Result<const Nvrtc*> Open();
 
-  // `13.0`.
+  // Such as `13.0`.
   const std::string& version() const { return version_; }
-  // A cubin. Fails with the compiler's messages; `log` gets those of a compilation that succeeds.
+  // Returns a cubin. Fails with the compiler's messages. `log` receives those of a successful
+  // compilation.
   Result<std::string> Compile(const CudaSource& source, std::string* log = nullptr) const;
 
  private:

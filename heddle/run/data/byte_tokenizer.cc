@@ -20,7 +20,7 @@ std::vector<int64_t> BytesToTokens(std::string_view text) {
 std::string TokensToText(std::span<const int64_t> tokens) {
   std::string text;
   auto end = std::ranges::find(tokens, kByteDocumentEnd);
-  // 0xFF begins no character: it stands for what is no byte.
+  // 0xFF begins no character, so it can replace tokens that are not bytes.
   for (int64_t token : tokens.first(static_cast<size_t>(end - tokens.begin())))
     text += static_cast<char>(token > 0 && token < kByteVocab ? token : 0xFF);
   std::string shown;
@@ -28,7 +28,8 @@ std::string TokensToText(std::span<const int64_t> tokens) {
     size_t length = Utf8Length(rest);
     auto first = static_cast<unsigned char>(rest[0]);
     bool control = (first < 0x20 && first != '\n' && first != '\t') || first == 0x7F ||
-                   // The control characters U+0080 to U+009F move cursors, too.
+                   // U+0080 to U+009F are control characters, too; terminals move the cursor for
+                   // some of them.
                    (length == 2 && first == 0xC2 && static_cast<unsigned char>(rest[1]) < 0xA0);
     shown += length == 0 || control ? kReplacement : rest.substr(0, length);
     rest.remove_prefix(std::max<size_t>(length, 1));

@@ -1,4 +1,4 @@
-// Text as tokens, a byte each: vocabularies begin with all bytes.
+// Tokens that are the bytes of a text. All byte-level vocabularies begin with the 256 bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace heddle::run {
 
-// The least vocabulary that byte-level text needs.
+// The minimum size of a vocabulary for byte-level text.
 constexpr int64_t kByteVocab = 256;
-// Stands behind every document; no text has it.
+// The token that ends every document. Texts never contain it.
 constexpr int64_t kByteDocumentEnd = 0;
 
 std::vector<int64_t> BytesToTokens(std::string_view text);
-// Text to print: invalid UTF-8, tokens that are not bytes, and control characters become U+FFFD.
-// Stops at the end of a document.
+// Returns text for printing. Invalid UTF-8, tokens that are not bytes, and control characters
+// become U+FFFD. Stops at the end of a document.
 std::string TokensToText(std::span<const int64_t> tokens);
 
 }  // namespace heddle::run

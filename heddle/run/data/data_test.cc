@@ -20,7 +20,7 @@ struct Rows {
   std::vector<int64_t> labels;
 };
 
-// As they lie in memory.
+// Returns the bytes of the values in memory.
 template <typename T>
 std::string Bytes(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -64,7 +64,8 @@ class DataTest : public ::testing::Test {
     EXPECT_TRUE(read.ok()) << Format(read.diagnostics());
     return rows;
   }
-  // The message of what opening, or reading the first step, refuses. Paths without the folder.
+  // Returns the error of opening the data or of reading the first step, with paths relative to the
+  // folder.
   std::string Refusal(const DatasetOptions& options) const {
     Result<std::unique_ptr<Dataset>> data = Dataset::Open(options);
     Diagnostics said = data.diagnostics();
@@ -92,7 +93,8 @@ TEST_F(DataTest, SyntheticTokensAreTheFormula) {
   auto data = MustOpen(options);
   Rows rows{Tokens(8), Tokens(8)};
   ASSERT_TRUE(data->Read(DataSplit::kTrain, 3, 5, 2, rows.tokens, rows.labels).ok());
-  // splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000, worked out by another program.
+  // splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000, computed by another
+  // program.
   EXPECT_EQ(rows.tokens, (Tokens{191, 490, 744, 812, 876, 818, 720, 38}));
   EXPECT_EQ(rows.labels, (Tokens{490, 744, 812, 624, 818, 720, 38, 948}));
   Rows other = Read(*data, options, 3, DataSplit::kHeldOut);
@@ -114,7 +116,7 @@ TEST_F(DataTest, RowsDoNotDependOnHowTheyAreRead) {
 }
 
 TEST_F(DataTest, EveryEpochReadsEverySequenceOnceInAnotherOrder) {
-  // 24 sequences of 4 tokens and the last label.
+  // 24 sequences of 4 tokens, and the last label.
   DatasetOptions options = Options(Put("a.bin", Bytes(Count16(97))));
   options.shuffle = true;
   auto data = MustOpen(options);
@@ -145,7 +147,7 @@ TEST_F(DataTest, PermutationsAreOneToOne) {
     }
     EXPECT_EQ(seen.size(), size);
   }
-  // The largest there is costs no more.
+  // The largest size is as fast.
   Permutation huge(uint64_t{1} << 62, 1);
   EXPECT_LT(huge((uint64_t{1} << 62) - 1), uint64_t{1} << 62);
 }
@@ -157,7 +159,7 @@ TEST_F(DataTest, HeldOutTokensAreTheLastAndNobodyElses) {
   EXPECT_EQ(data->Describe(), "nanoGPT tokens: 80 tokens, 19 sequences of 4, 4 held out");
   EXPECT_EQ(Read(*data, options, 1, DataSplit::kHeldOut).tokens,
             (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
-  // Begins anew after the fourth.
+  // Starts over after the fourth sequence.
   EXPECT_EQ(Read(*data, options, 3, DataSplit::kHeldOut).tokens,
             (Tokens{80, 81, 82, 83, 84, 85, 86, 87}));
   for (int64_t step = 1; step <= 30; ++step) {
@@ -193,7 +195,7 @@ TEST_F(DataTest, FoldersAreReadInOrderWithDocumentsApart) {
   Rows rows = Read(*data, options, 1);
   EXPECT_EQ(rows.tokens, (Tokens{'A', 'B', 'C', 0, 'D', 'E', 'F'}));
   EXPECT_EQ(rows.labels, (Tokens{'B', 'C', 0, -100, 'E', 'F', 'G'}));
-  EXPECT_EQ(data->Describe(), "text: 9 tokens, 1 sequence of 7; 1 file is no text and left out");
+  EXPECT_EQ(data->Describe(), "text: 9 tokens, 1 sequence of 7; 1 file is not text (skipped)");
 }
 
 TEST_F(DataTest, TheProgramCarriesItsOwnSources) {
@@ -210,7 +212,7 @@ TEST_F(DataTest, TheProgramCarriesItsOwnSources) {
       all += static_cast<char>(token);
     }
   }
-  // The first file, and what stands between the first two.
+  // The first file, and the boundary between the first two.
   EXPECT_TRUE(all.starts_with("# Contributing"));
   EXPECT_NE(all.find(std::string("\n\0# Heddle", 10)), std::string::npos);
   EXPECT_NE(all.find("class JobRun"), std::string::npos);
@@ -228,7 +230,7 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   EXPECT_EQ(Read(*data, options, 1).tokens, (Tokens{50256, 1, 2, 3, 50256, 4, 5, 6}));
   EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{-100, 2, 3, 50256, -100, 5, 6, 7}));
 
-  // Llama 3's tokens are wider.
+  // Tokens of Llama 3 have 32 bits.
   header[0] = 20240801;
   header[1] = 7;
   std::vector<uint32_t> wide{128000, 1, 2, 3, 128000, 4, 5, 6, 127999};
@@ -240,15 +242,15 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   header[2] = 10;
   EXPECT_EQ(
       Refusal(Options(Put("short.bin", Bytes(header) + Bytes(wide)))),
-      "`short.bin` has 36 bytes of tokens, and its header says 10 tokens of 4 bytes [data]\n");
+      "`short.bin` has 36 bytes of tokens, but its header specifies 10 tokens of 4 bytes [data]\n");
   header[1] = 8;
   EXPECT_EQ(Refusal(Options(Put("new.bin", Bytes(header)))),
-            "`new.bin` has version 8 of llm.c's files, expected 7 [data]\n");
+            "`new.bin` has version 8 of llm.c's format, expected 7 [data]\n");
   EXPECT_EQ(Refusal(Options(Put("cut.bin", Bytes(header).substr(0, 100)))),
-            "`cut.bin` has 100 bytes, and the header of llm.c's files 1024 [data]\n");
+            "`cut.bin` has 100 bytes, but the header of llm.c's files has 1024 [data]\n");
 }
 
-// An index of Megatron-LM's, for sequences of these lengths.
+// A Megatron-LM index for sequences of these lengths.
 struct MegatronIndex {
   std::string magic = std::string("MMIDIDX\0\0", 9);
   uint64_t version = 1;
@@ -291,36 +293,37 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
   MegatronIndex bad = index;
   bad.magic[0] = 'X';
   EXPECT_EQ(refusal(bad),
-            "`m_text_document.idx` is no index of Megatron-LM's: it does not begin with MMIDIDX "
+            "`m_text_document.idx` is not an index of Megatron-LM: it does not begin with MMIDIDX "
             "[data]\n");
   bad = index;
   bad.version = 2;
   EXPECT_EQ(refusal(bad), "`m_text_document.idx` has version 2, expected 1 [data]\n");
   bad = index;
   bad.type = 6;
-  EXPECT_EQ(
-      refusal(bad),
-      "`m_text_document.idx` says that tokens have type 6; integers have 1 to 5, and 8 [data]\n");
+  EXPECT_EQ(refusal(bad),
+            "`m_text_document.idx` specifies token type 6, expected an integer type: 1 to 5, or 8 "
+            "[data]\n");
   bad = index;
   bad.begins[1] = 6;
-  EXPECT_EQ(refusal(bad),
-            "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, and the one before "
-            "ends at 4 [data]\n");
+  EXPECT_EQ(
+      refusal(bad),
+      "`m_text_document.idx`: sequence 1 begins at byte 6 with 1 tokens, but the previous one "
+      "ends at 4 [data]\n");
   bad = index;
   bad.lengths[2] = 7;
   EXPECT_EQ(
       refusal(bad),
-      "`m_text_document.idx`: sequence 2 ends at byte 20, and the tokens have 18 bytes [data]\n");
+      "`m_text_document.idx`: sequence 2 ends at byte 20, but the tokens have 18 bytes [data]\n");
   bad = index;
   bad.lengths[2] = 5;
   EXPECT_EQ(
       refusal(bad),
-      "`m_text_document.idx`: its sequences end at byte 16, and the tokens have 18 bytes [data]\n");
+      "`m_text_document.idx`: its sequences end at byte 16, but the tokens have 18 bytes [data]\n");
   bad = index;
   bad.documents[1] = 4;
   EXPECT_EQ(refusal(bad),
             "`m_text_document.idx`: document 1 begins with sequence 4, expected 0 to 3 [data]\n");
-  // Counts that would overflow.
+  // Counts whose byte sizes overflow.
   std::string huge = index.Text();
   std::fill_n(huge.begin() + 18, 16, '\xFF');
   Put("m_text_document.idx", huge);
@@ -346,12 +349,12 @@ TEST_F(DataTest, SafetensorsHoldOneListOfIntegers) {
   size_t place = 8 + floats.size() + nine.size() + 36;
   EXPECT_EQ(
       Refusal(options),
-      fmt::format("`t.safetensors`: the token at byte {} is 13, and the vocabulary has 13 [data]\n",
+      fmt::format("`t.safetensors`: the token at byte {} is 13, but the vocabulary has 13 [data]\n",
                   place));
   options.source = Put("two.safetensors", Safetensors(floats + four + "\"b" + five, data));
   EXPECT_EQ(Refusal(options),
-            "`two.safetensors` has 2 lists of integers among its 3 tensors; tokens are the only "
-            "one, or called `tokens` [data]\n");
+            "`two.safetensors` has 2 lists of integers among its 3 tensors; keep one list, or "
+            "name it `tokens` [data]\n");
   options.source = Put("named.safetensors", Safetensors(floats + four + "\"tokens" + five, data));
   options.vocab = 14;
   EXPECT_EQ(Read(*MustOpen(options), options, 1).tokens, (Tokens{9, 10, 11, 12, 9, 10, 11, 12}));
@@ -374,13 +377,13 @@ TEST_F(DataTest, AFolderOfOneKindOnly) {
   EXPECT_EQ(Refusal(Options(dir_.path() + "/onlyval")),
             "`onlyval` has only files for validation (their names have the word val, valid, "
             "validation or test); add files to train on, or name one file instead [data]\n");
-  // A file that is named is trained on, whatever its name.
+  // A file that is named directly is trained on, whatever its name.
   EXPECT_EQ(Refusal(Options(dir_.path() + "/onlyval/val.bin")), "");
   Put("mix/a.bin", Bytes(Count16(20)));
   Put("mix/notes.pkl", "\xFF");
   Put("mix/_SUCCESS", "");
   EXPECT_EQ(MustOpen(Options(dir_.path() + "/mix"))->Describe(),
-            "nanoGPT tokens: 20 tokens, 4 sequences of 4; 1 file is no text and left out");
+            "nanoGPT tokens: 20 tokens, 4 sequences of 4; 1 file is not text (skipped)");
   Put("mix/b.txt", "hello");
   EXPECT_EQ(
       Refusal(Options(dir_.path() + "/mix")),
@@ -395,7 +398,7 @@ TEST_F(DataTest, PipesAndLinksToNothingAreRefused) {
   EXPECT_EQ(Refusal(Options(dir_.path() + "/p/b.bin")),
             "cannot read `p/b.bin`: it is a FIFO, expected a regular file [file-read]\n");
   ASSERT_EQ(::mkfifo((dir_.path() + "/p/c.safetensors").c_str(), 0666), 0);
-  // Not for ever.
+  // Opening a pipe must not block forever.
   ::alarm(60);
   EXPECT_NE(Refusal(Options(dir_.path() + "/p/c.safetensors")).find("expected a regular file"),
             std::string::npos);
@@ -416,13 +419,14 @@ TEST_F(DataTest, TokensAreComparedWithTheVocabularyBeforeTraining) {
     return found.ok() ? "" : found.diagnostics()[0].message;
   };
   std::string bad = "`" + options.source +
-                    "`: the token at byte 1994 is 5000, and the vocabulary has 1,001; the largest "
+                    "`: the token at byte 1994 is 5000, but the vocabulary has 1,001; the largest "
                     "token of the file is 5000, so --model.vocab_size must be at least 5001";
   EXPECT_EQ(said(options, {}), bad);
   // Only the last of four ranks has that token in its part.
   EXPECT_EQ(said(options, {.part = 2, .parts = 4}), "");
   EXPECT_EQ(said(options, {.part = 3, .parts = 4}), bad);
-  // Of larger data, only the rows of the run's steps: step 125 has sequences 248 and 249.
+  // For larger data, the check covers the rows of the run's steps only: step 125 has sequences 248
+  // and 249.
   EXPECT_EQ(said(options, {.last_step = 124, .most_bytes = 100}), "");
   EXPECT_NE(said(options, {.first_step = 120, .last_step = 125, .most_bytes = 100}), "");
   EXPECT_EQ(said(options, {.part = 1, .parts = 2, .first_step = 125, .last_step = 126}), bad);
@@ -435,7 +439,7 @@ TEST_F(DataTest, TokensAreComparedWithTheVocabularyBeforeTraining) {
   tokens.resize(1050, 6000);
   options.source = Put("t/tail.bin", Bytes(tokens));
   EXPECT_EQ(said(options, {}), "");
-  // Files for validation count if there is validation.
+  // Validation files are checked if the run validates.
   Put("v/train.bin", Bytes(Count16(500)));
   Put("v/val.bin", Bytes(std::vector<uint16_t>(200, 7000)));
   options.source = dir_.path() + "/v";
@@ -450,22 +454,22 @@ TEST_F(DataTest, MistakesAreNamed) {
   EXPECT_EQ(Refusal(Options(Put("empty.txt", ""))), "`empty.txt` is empty [data]\n");
   EXPECT_EQ(
       Refusal(Options(Put("short.txt", "abc"))),
-      "`short.txt` has 4 tokens to read, and a sequence takes 5 with its last label [data]\n");
+      "`short.txt` has 4 tokens to read, but a sequence needs 5 with its last label [data]\n");
   EXPECT_EQ(Refusal(Options(Put("odd.bin", "abc"))),
-            "`odd.bin` has 3 bytes, and a token takes 2 [data]\n");
+            "`odd.bin` has 3 bytes, expected a multiple of 2, the size of a token [data]\n");
   EXPECT_EQ(Refusal(Options(Put("latin.txt",
                                 "Gr\xFC\xDF"
                                 "e, all"))),
-            "`latin.txt` is no text: byte 2 is no UTF-8; tokens come in files named .bin, .idx or "
+            "`latin.txt` is not text: byte 2 is not UTF-8; files of tokens are named .bin, .idx or "
             ".safetensors "
             "[data]\n");
   EXPECT_EQ(Refusal(Options(Put("nul.txt", std::string("ab\0cdefghij", 11)))),
-            "`nul.txt` is no text: byte 2 is NUL, which ends documents [data]\n");
+            "`nul.txt` is not text: byte 2 is NUL, which ends documents [data]\n");
   DatasetOptions options =
       Options(Put("big.bin", Bytes(std::vector<uint16_t>{1, 2, 3, 4, 5, 6, 2048, 8, 9})));
   options.vocab = 2048;
   EXPECT_EQ(Refusal(options),
-            "`big.bin`: the token at byte 12 is 2048, and the vocabulary has 2,048 [data]\n");
+            "`big.bin`: the token at byte 12 is 2048, but the vocabulary has 2,048 [data]\n");
   options.document_boundaries = true;
   EXPECT_EQ(Refusal(options),
             "`big.bin` does not state which token ends a document; give it with "
@@ -477,21 +481,21 @@ TEST_F(DataTest, MistakesAreNamed) {
   options = Options("text");
   options.vocab = 255;
   EXPECT_EQ(Refusal(options),
-            "the vocabulary has 255, and text takes 256, one token for each byte [data]\n");
+            "the vocabulary has 255 tokens, but text needs 256, one for each byte [data]\n");
   Put("mixed/a.bin", Bytes(Count16(4)));
   std::vector<int32_t> header(256);
   header[0] = 20240520;
   header[1] = 1;
   Put("mixed/b.bin", Bytes(header));
   EXPECT_EQ(Refusal(Options(dir_.path() + "/mixed")),
-            "`mixed/b.bin` has llm.c tokens, and files before it have nanoGPT tokens [data]\n");
+            "`mixed/b.bin` has llm.c tokens, but files before it have nanoGPT tokens [data]\n");
   Put("pictures/a.png", "\xFF");
   EXPECT_EQ(Refusal(Options(dir_.path() + "/pictures")),
-            "`pictures` is empty: none of its files is text, 1 left out [data]\n");
+            "`pictures` is empty: none of its files is text, 1 skipped [data]\n");
   options = Options("text");
   options.held_out = 1;
   EXPECT_EQ(Refusal(options),
-            "the share of held-out tokens is 1, expected 0 or more, below 1 [data]\n");
+            "the share of held-out tokens is 1, expected at least 0 and less than 1 [data]\n");
   options.held_out = 0;
   options.seq_len = 0;
   EXPECT_EQ(Refusal(options), "the length of sequences is 0, expected 1 or more [data]\n");
@@ -514,7 +518,7 @@ TEST_F(DataTest, FingerprintsTellDataApart) {
   DatasetOptions options = Options(Put("a.txt", big));
   std::string first = MustOpen(options)->Fingerprint();
   EXPECT_EQ(MustOpen(options)->Fingerprint(), first);
-  // The path is no part of it.
+  // The path is not part of the fingerprint.
   DatasetOptions elsewhere = Options(Put("b.txt", big));
   EXPECT_EQ(MustOpen(elsewhere)->Fingerprint(), first);
   big.back() = 'b';

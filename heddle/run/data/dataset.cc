@@ -13,7 +13,8 @@
 namespace heddle::run {
 namespace {
 
-// Some tokens of a stream, as sequences that follow each other. The label of the last token of one is the first of the next.
+// A range of a token stream, split into consecutive sequences. The label of the last token of a
+// sequence is the first token of the next.
 struct Part {
   const TokenStream* stream = nullptr;
   int64_t begin = 0;
@@ -26,7 +27,7 @@ class PackedDataset final : public Dataset {
   PackedDataset(const DatasetOptions& options, TokenSource source)
       : options_(options), source_(std::move(source)) {}
 
-  // Says which tokens are for what.
+  // Divides the tokens into training and held-out parts.
   Status Divide();
 
   Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
@@ -46,23 +47,23 @@ class PackedDataset final : public Dataset {
   }
   std::string MakeFingerprint() const;
   Status CheckLong(const Part& part, std::string_view what) const;
-  // The parts that are read: what is held out only if there is validation.
+  // The parts that the run reads: the held-out part only if the run validates.
   std::vector<Part> UsedParts() const;
   Status CheckSteps(const TokenCheck& check) const;
-  // The sequence of the split that a row is.
+  // Returns the sequence that a row of a step reads.
   int64_t SequenceAt(DataSplit split, int64_t step, int64_t row) const;
 
   DatasetOptions options_;
   TokenSource source_;
   Part train_;
   Part held_out_;
-  // Made at the start: files may be cut off later.
+  // Computed when opening: files may be truncated later.
   std::string fingerprint_;
 };
 
 Status PackedDataset::CheckLong(const Part& part, std::string_view what) const {
   if (part.sequences > 0) return Done{};
-  return Error(Diag::kData, "`{}` has {} {}, and a sequence takes {} with its last label",
+  return Error(Diag::kData, "`{}` has {} {}, but a sequence needs {} with its last label",
                options_.source, Counted(part.tokens, "token"), what, options_.seq_len + 1);
 }
 
@@ -76,13 +77,13 @@ Status PackedDataset::Divide() {
   if (size == 0)
     return Error(Diag::kData, "`{}` is empty{}", options_.source,
                  source_.skipped > 0
-                     ? fmt::format(": none of its files is text, {} left out", source_.skipped)
+                     ? fmt::format(": none of its files is text, {} skipped", source_.skipped)
                      : "");
   int64_t kept = 0;
   if (source_.held_out.size() > 0) {
     held_out_ = MakePart(source_.held_out, 0, source_.held_out.size());
   } else if (options_.held_out > 0) {
-    // At least one sequence.
+    // Holds out at least one sequence.
     kept = std::max(static_cast<int64_t>(static_cast<double>(size) * options_.held_out),
                     options_.seq_len + 1);
     held_out_ = MakePart(source_.train, std::max<int64_t>(size - kept, 0), size);
@@ -97,7 +98,7 @@ Status PackedDataset::Divide() {
 int64_t PackedDataset::SequenceAt(DataSplit split, int64_t step, int64_t row) const {
   const Part& part = split == DataSplit::kTrain ? train_ : held_out_;
   auto count = static_cast<uint64_t>(part.sequences);
-  // Steps are as many as users wish: the product stays below 2^128.
+  // 128 bits: users can choose any number of steps.
   auto at = static_cast<unsigned __int128>(step - 1) *
                 static_cast<unsigned __int128>(options_.global_batch) +
             static_cast<unsigned __int128>(row);
@@ -111,12 +112,12 @@ int64_t PackedDataset::SequenceAt(DataSplit split, int64_t step, int64_t row) co
 Status PackedDataset::Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
                            std::span<int64_t> tokens, std::span<int64_t> labels) const {
   const Part& part = split == DataSplit::kTrain ? train_ : held_out_;
-  HEDDLE_CHECK(Has(split), "nothing is held out");
+  HEDDLE_CHECK(Has(split), "no tokens are held out");
   HEDDLE_CHECK(step >= 1, "steps count from 1");
   HEDDLE_CHECK(first_row >= 0, "rows count from 0");
   auto length = static_cast<size_t>(options_.seq_len);
-  HEDDLE_CHECK(tokens.size() == static_cast<size_t>(rows) * length, "room for other tokens");
-  HEDDLE_CHECK(labels.size() == tokens.size(), "room for other labels");
+  HEDDLE_CHECK(tokens.size() == static_cast<size_t>(rows) * length, "wrong size of `tokens`");
+  HEDDLE_CHECK(labels.size() == tokens.size(), "wrong size of `labels`");
   std::vector<int64_t> row(length + 1);
   for (int64_t r = 0; r < rows; ++r) {
     int64_t begin = part.begin + SequenceAt(split, step, first_row + r) * options_.seq_len;
@@ -135,7 +136,7 @@ std::vector<Part> PackedDataset::UsedParts() const {
   return parts;
 }
 
-// The rows of the steps themselves.
+// Checks the rows that the steps of the run read.
 Status PackedDataset::CheckSteps(const TokenCheck& check) const {
   auto row = static_cast<size_t>(options_.seq_len);
   std::vector<int64_t> tokens(row);
@@ -148,9 +149,9 @@ Status PackedDataset::CheckSteps(const TokenCheck& check) const {
 }
 
 Result<std::optional<int64_t>> PackedDataset::CheckTokens(const TokenCheck& check) const {
-  // Bytes are always in the vocabulary: Open compares it.
+  // Bytes are always in the vocabulary: Open checks its size.
   if (source_.is_text) return std::optional<int64_t>(kByteVocab - 1);
-  // As a product of integers, the number of rows could overflow.
+  // Computed in double, because the number of rows can overflow an integer.
   auto steps = static_cast<double>(std::max<int64_t>(check.last_step - check.first_step + 1, 0));
   bool few =
       steps * static_cast<double>(options_.global_batch) < static_cast<double>(train_.sequences);
@@ -180,13 +181,13 @@ std::string PackedDataset::Describe() const {
   if (held_out_.sequences > 0) out += fmt::format(", {} held out", WithCommas(held_out_.sequences));
   if (source_.skipped > 0)
     out += fmt::format(
-        "; {} no text and left out",
+        "; {} not text (skipped)",
         source_.skipped == 1 ? "1 file is" : fmt::format("{} files are", source_.skipped));
   return out;
 }
 
 std::string PackedDataset::MakeFingerprint() const {
-  // Where a document ends is a fact of the files, unless the user said it.
+  // The documents' ends follow from the files, unless the user specifies them.
   std::string boundaries = !options_.document_boundaries ? "no"
                            : options_.document_end       ? fmt::format("{}", *options_.document_end)
                                                          : "yes";
@@ -207,12 +208,13 @@ Status CheckOptions(const DatasetOptions& options) {
   HEDDLE_RETURN_IF_ERROR(positive("the length of sequences", options.seq_len));
   HEDDLE_RETURN_IF_ERROR(positive("the global batch", options.global_batch));
   if (std::isnan(options.held_out) || options.held_out < 0 || options.held_out >= 1)
-    return Error(Diag::kData, "the share of held-out tokens is {}, expected 0 or more, below 1",
+    return Error(Diag::kData,
+                 "the share of held-out tokens is {}, expected at least 0 and less than 1",
                  options.held_out);
   return Done{};
 }
 
-// Whether documents can be told apart.
+// Sets the token that ends documents. Fails if a stream has no document boundaries.
 Status SetDocumentEnds(const DatasetOptions& options, TokenSource& source) {
   if (!options.document_boundaries) return Done{};
   for (TokenStream* stream : {&source.train, &source.held_out}) {
@@ -238,7 +240,7 @@ Result<std::unique_ptr<Dataset>> Dataset::Open(const DatasetOptions& options) {
   if (options.source == "synthetic") return MakeSyntheticDataset(options);
   HEDDLE_TRY(TokenSource source, OpenSource(options.source));
   if (source.is_text && options.vocab < kByteVocab)
-    return Error(Diag::kData, "the vocabulary has {}, and text takes {}, one token for each byte",
+    return Error(Diag::kData, "the vocabulary has {} tokens, but text needs {}, one for each byte",
                  options.vocab, kByteVocab);
   HEDDLE_RETURN_IF_ERROR(SetDocumentEnds(options, source));
   auto dataset = std::make_unique<PackedDataset>(options, std::move(source));

@@ -1,7 +1,7 @@
-// Tokens to train on: rows of the global batch of a step.
+// Dataset: the training data, as rows of the global batch of each step.
 //
-// What a row holds depends on the options, the step and the number of the row, and on nothing else: not on the mesh, not on what was
-// read before. A run that goes on from a step reads what the undisturbed one would have read.
+// A row depends only on the options, the step and the number of the row. It does not depend on the
+// mesh or on earlier reads. So a resumed run reads the same rows as an uninterrupted one.
 #pragma once
 
 #include <cstdint>
@@ -21,34 +21,35 @@ enum class DataSplit { kTrain, kHeldOut };
 constexpr int64_t kIgnoredLabel = -100;
 
 struct DatasetOptions {
-  // `synthetic`, `text` (the project's own sources and docs), or the path of a file or folder: docs/data.md.
+  // `synthetic`, `text` (the project's own sources and docs), or the path of a file or folder: see
+  // docs/data.md.
   std::string source = "synthetic";
   int64_t vocab = 0;
   int64_t seq_len = 0;
   // Rows of one step, over all ranks and micro-batches.
   int64_t global_batch = 0;
   uint64_t seed = 0;
-  // Sequences of an epoch come in an order drawn from the seed, another one in every epoch; else as they stand.
+  // Shuffles the sequences of each epoch with the seed; otherwise they keep their order.
   bool shuffle = true;
-  // What follows the end of a document is no label.
+  // Ignores the label of a token that ends a document.
   bool document_boundaries = false;
-  // The token that ends a document, where the files do not say.
+  // The token that ends a document, for files that do not specify it.
   std::optional<int64_t> document_end = {};
-  // Share of the tokens that are kept for validation: the last ones.
+  // Share of the tokens that is kept for validation, from the end of the data.
   double held_out = 0;
 };
 
-// Which tokens are compared with the vocabulary before training. Processes divide the work: this
-// one checks part `part` of `parts`.
+// Selects the tokens to compare with the vocabulary before training. Processes divide the work:
+// this one checks part `part` of `parts`.
 struct TokenCheck {
   int64_t part = 0;
   int64_t parts = 1;
-  // The steps that the run trains.
+  // First and last step that the run trains.
   int64_t first_step = 1;
   int64_t last_step = 1;
-  // If the data has more bytes than this, only the rows of these steps are checked.
+  // If the data has more bytes, only the rows of these steps are checked.
   int64_t most_bytes = int64_t{16} << 30;
-  // Called every few seconds with a line about the progress.
+  // Called every few seconds with a progress line.
   std::function<void(const std::string&)> progress = {};
 };
 
@@ -57,23 +58,25 @@ class Dataset {
   static Result<std::unique_ptr<Dataset>> Open(const DatasetOptions& options);
   virtual ~Dataset() = default;
 
-  // Rows `first_row` and up of step `step`, which counts from 1; row after row, `seq_len` of each. A label is the token behind
-  // its own, or kIgnoredLabel. Reading held-out rows beyond the last begins anew. Threads may read at once.
+  // Reads rows from `first_row` on of step `step`, which counts from 1. Each row has `seq_len`
+  // tokens and labels; the sizes of `tokens` and `labels` determine the number of rows. A label is
+  // the next token or kIgnoredLabel. Held-out rows start over after the last one. Thread-safe.
   virtual Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
                       std::span<int64_t> tokens, std::span<int64_t> labels) const = 0;
 
-  // Fails for a token that is not in the vocabulary, with its file and byte. Returns the largest
-  // token if all data were checked. Reads every byte once; docs/data.md states the cost.
+  // Fails for a token outside the vocabulary, and names its file and byte. Returns the largest
+  // token, or nullopt if only a part of the data was checked. Reads every byte once; docs/data.md
+  // states the cost.
   virtual Result<std::optional<int64_t>> CheckTokens(const TokenCheck& check) const = 0;
 
-  // For people, one line: what it is, how much there is.
+  // Returns one line for people: the kind and the amount of data.
   virtual std::string Describe() const = 0;
-  // Everything that decides what is read, one line. Equal lines, equal tokens: a run that resumes with another one reads other
-  // data.
+  // Returns one line that identifies the data and its order: equal lines mean equal tokens. A run
+  // that resumes with another line reads other data.
   virtual std::string Fingerprint() const = 0;
-  // Whether there are rows of it.
+  // Whether there are rows of this split.
   virtual bool Has(DataSplit split) const = 0;
-  // Whether tokens are bytes of text: byte_tokenizer.h turns them back.
+  // Whether tokens are bytes of text; see byte_tokenizer.h.
   virtual bool IsText() const = 0;
 };
 

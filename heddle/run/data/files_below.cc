@@ -14,7 +14,7 @@ Failure CannotRead(const std::string& path) {
   return Error(Diag::kFileRead, "cannot read `{}`: {}", path, std::strerror(errno));
 }
 
-// More than folders of people have, and fewer than the stack holds.
+// Deeper than real folders, and shallow enough for the stack.
 constexpr int kMaxDepth = 100;
 
 Status AddFiles(const std::string& folder, int depth, std::vector<std::string>& files) {

@@ -1,4 +1,4 @@
-// The files of a folder.
+// Lists the files of a folder.
 #pragma once
 
 #include <string>
@@ -8,11 +8,11 @@
 
 namespace heddle::run {
 
-// Every file below a folder, sorted by path; none whose name, or that of a folder on the way,
-// begins with a dot. Links to folders are not followed. Fails for pipes and the like, and for
-// links to nothing.
+// Returns every file below a folder, sorted by path. Skips names that begin with a dot, and does
+// not follow links to folders. Fails for files that are not regular, such as pipes, and for broken
+// links.
 Result<std::vector<std::string>> FilesBelow(const std::string& folder);
-// Whether a file is there.
+// Whether the file exists.
 bool IsFile(const std::string& path);
 
 }  // namespace heddle::run

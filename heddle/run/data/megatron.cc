@@ -1,7 +1,15 @@
-// Megatron-LM's token files: `.bin` holds tokens, `.idx` says how they fall into sequences and documents.
+// Megatron-LM's token files. `.bin` contains the tokens, and `.idx` divides them into sequences and
+// documents. Layout of `.idx`:
 //
-// The index: 9 bytes of magic, version (8), type (1), sequences (8), documents + 1 (8); then for each sequence its length (4 bytes each)
-// and where it begins (8 each); then the first sequence of each document, and the number of sequences (8 each).
+// | bytes                    | content                                           |
+// | 9                        | magic                                             |
+// | 8                        | version                                           |
+// | 1                        | type of tokens                                    |
+// | 8                        | number of sequences                               |
+// | 8                        | number of documents + 1                           |
+// | 4 per sequence           | length of the sequence                            |
+// | 8 per sequence           | byte at which the sequence begins                 |
+// | 8 per document + 8       | first sequence of each document; all sequences    |
 #include <cstring>
 
 #include "heddle/core/base/text.h"
@@ -24,18 +32,18 @@ struct Index {
   std::shared_ptr<const MappedFile> file;
   TokenType type = TokenType::kU16;
   uint64_t sequences = 0;
-  // One more than there are documents.
+  // Number of documents + 1.
   uint64_t bounds = 0;
 
   int64_t Length(uint64_t i) const { return At<int32_t>(file->bytes(), kHeader + 4 * i); }
   int64_t Begin(uint64_t i) const {
     return At<int64_t>(file->bytes(), kHeader + 4 * sequences + 8 * i);
   }
-  // The first sequence of a document.
+  // First sequence of a document.
   int64_t Bound(uint64_t i) const {
     return At<int64_t>(file->bytes(), kHeader + 12 * sequences + 8 * i);
   }
-  // The first token of a document.
+  // First token of a document.
   int64_t FirstToken(uint64_t i, int64_t tokens) const {
     auto sequence = static_cast<uint64_t>(Bound(i));
     return sequence == sequences ? tokens : Begin(sequence) / SizeOf(type);
@@ -51,8 +59,9 @@ Result<TokenType> TypeOf(const std::string& path, uint8_t code) {
     case 5: return TokenType::kI64;
     case 8: return TokenType::kU16;
     default:
-      return Error(Diag::kData, "`{}` says that tokens have type {}; integers have 1 to 5, and 8",
-                   path, code);
+      return Error(Diag::kData,
+                   "`{}` specifies token type {}, expected an integer type: 1 to 5, or 8", path,
+                   code);
   }
 }
 
@@ -60,7 +69,7 @@ Result<Index> ReadHeader(std::shared_ptr<const MappedFile> file) {
   std::string_view bytes = file->bytes();
   const std::string& path = file->path();
   if (!bytes.starts_with(kMagic))
-    return Error(Diag::kData, "`{}` is no index of Megatron-LM's: it does not begin with MMIDIDX",
+    return Error(Diag::kData, "`{}` is not an index of Megatron-LM: it does not begin with MMIDIDX",
                  path);
   if (bytes.size() < kHeader)
     return Error(Diag::kData, "`{}` ends in the middle of its header, after {} bytes", path,
@@ -71,7 +80,7 @@ Result<Index> ReadHeader(std::shared_ptr<const MappedFile> file) {
   HEDDLE_TRY(index.type, TypeOf(path, At<uint8_t>(bytes, 17)));
   index.sequences = At<uint64_t>(bytes, 18);
   index.bounds = At<uint64_t>(bytes, 26);
-  // Sequences of several media have a byte more each, which tells nothing about tokens.
+  // Multimodal data has one more byte per sequence, which does not concern tokens.
   uint64_t room = bytes.size() - kHeader;
   if (index.sequences > room / 12 || index.bounds > (room - 12 * index.sequences) / 8)
     return Error(Diag::kData, "`{}` ends after {} bytes, before its {} sequences and {} documents",
@@ -80,7 +89,8 @@ Result<Index> ReadHeader(std::shared_ptr<const MappedFile> file) {
   return index;
 }
 
-// Sequences follow each other without gaps, up to the end of the tokens; documents are made of whole sequences.
+// Checks that sequences follow each other without gaps up to the end of the tokens, and that
+// documents consist of whole sequences.
 Status CheckIndex(const Index& index, std::string_view tokens) {
   const std::string& path = index.file->path();
   int64_t end = 0;
@@ -88,15 +98,15 @@ Status CheckIndex(const Index& index, std::string_view tokens) {
     if (index.Begin(i) != end || index.Length(i) < 0)
       return Error(
           Diag::kData,
-          "`{}`: sequence {} begins at byte {} with {} tokens, and the one before ends at {}", path,
-          i, index.Begin(i), index.Length(i), end);
+          "`{}`: sequence {} begins at byte {} with {} tokens, but the previous one ends at {}",
+          path, i, index.Begin(i), index.Length(i), end);
     end += index.Length(i) * SizeOf(index.type);
     if (end > static_cast<int64_t>(tokens.size()))
-      return Error(Diag::kData, "`{}`: sequence {} ends at byte {}, and the tokens have {} bytes",
+      return Error(Diag::kData, "`{}`: sequence {} ends at byte {}, but the tokens have {} bytes",
                    path, i, end, tokens.size());
   }
   if (end != static_cast<int64_t>(tokens.size()))
-    return Error(Diag::kData, "`{}`: its sequences end at byte {}, and the tokens have {} bytes",
+    return Error(Diag::kData, "`{}`: its sequences end at byte {}, but the tokens have {} bytes",
                  path, end, tokens.size());
   for (uint64_t i = 0; i < index.bounds; ++i) {
     int64_t least = i == 0 ? 0 : index.Bound(i - 1);
@@ -107,7 +117,7 @@ Status CheckIndex(const Index& index, std::string_view tokens) {
   return Done{};
 }
 
-// The last token of the document that holds `token`: the one before the first that begins behind it.
+// Returns the last token of the document that contains `token`: the one before the next document.
 int64_t DocumentLast(const Index& index, int64_t tokens, int64_t token) {
   if (token >= tokens) return INT64_MAX;
   uint64_t low = 0;

@@ -8,7 +8,7 @@
 namespace heddle::run {
 namespace {
 
-// Four make a Feistel network hard to tell from chance; small ranges take a few more to look so.
+// Four rounds of a Feistel network look random for large ranges. Small ranges need a few more.
 constexpr int kRounds = 8;
 
 }  // namespace

@@ -1,16 +1,16 @@
-// A permutation of 0 .. size-1 drawn from a key, without a table of it.
+// A permutation of 0 .. size-1 determined by a key, computed without a table.
 #pragma once
 
 #include <cstdint>
 
 namespace heddle::run {
 
-// A Feistel network over the next power of four scrambles numbers in place; those that leave the range are scrambled again, and come
-// back after fewer than four times on average.
+// A Feistel network permutes the numbers below the next power of four. A number that leaves the
+// range is permuted again; it returns after fewer than four rounds on average.
 class Permutation {
  public:
   Permutation(uint64_t size, uint64_t key);
-  // Where `i`, which is less than the size, goes.
+  // Returns the image of `i`, which must be less than the size.
   uint64_t operator()(uint64_t i) const;
 
  private:
@@ -18,7 +18,7 @@ class Permutation {
 
   uint64_t size_;
   uint64_t key_;
-  // Of each of the two halves of a number.
+  // Bits of each half of a number.
   int bits_;
 };
 

@@ -1,4 +1,4 @@
-// Tokens in a safetensors file: its list of integers, or the one called `tokens`.
+// Tokens in a safetensors file: its only list of integers, or the list named `tokens`.
 #include "heddle/core/base/text.h"
 #include "heddle/run/checkpoint/safetensors.h"
 #include "heddle/run/data/source.h"
@@ -28,7 +28,7 @@ Result<const SafetensorsFile::Entry*> FindTokens(const SafetensorsFile& file) {
   }
   if (lists == 1) return found;
   return Error(Diag::kData,
-               "`{}` has {} of integers among its {}; tokens are the only one, or called `tokens`",
+               "`{}` has {} of integers among its {}; keep one list, or name it `tokens`",
                file.path(), Counted(lists, "list"), Counted(file.entries().size(), "tensor"));
 }
 
@@ -39,7 +39,7 @@ Result<TokenSegment> OpenSafetensorsTokens(const std::string& path) {
   HEDDLE_TRY(const SafetensorsFile::Entry* entry, FindTokens(file));
   HEDDLE_TRY(auto mapped, MappedFile::Open(path));
   int64_t size = static_cast<int64_t>(mapped->bytes().size()) - file.data_begin();
-  // Somebody may have put another file there since.
+  // Another process may have replaced the file since.
   if (entry->end > size) return Error(Diag::kData, "`{}` became shorter while it was opened", path);
   TokenSegment segment;
   segment.name = path;

@@ -9,7 +9,7 @@
 namespace heddle::run {
 namespace {
 
-// Whether `val`, `valid`, `validation` or `test` is a word of the file's name.
+// Whether the file's name contains the word `val`, `valid`, `validation` or `test`.
 bool IsHeldOutName(const std::string& path) {
   std::string word;
   for (char c : path.substr(path.rfind('/') + 1) + ".") {
@@ -26,12 +26,12 @@ bool IsHeldOutName(const std::string& path) {
 Result<TokenSource> OpenTokenFolder(const std::vector<std::string>& paths) {
   TokenSource source;
   for (const std::string& path : paths) {
-    // Comes with its .bin.
+    // Opened together with its .bin.
     if (path.ends_with(".idx")) continue;
     HEDDLE_TRY(TokenFile file, OpenTokenFile(path));
     if (source.kind.empty()) source.kind = file.kind;
     if (source.kind != file.kind)
-      return Error(Diag::kData, "`{}` has {}, and files before it have {}", path, file.kind,
+      return Error(Diag::kData, "`{}` has {}, but files before it have {}", path, file.kind,
                    source.kind);
     (IsHeldOutName(path) ? source.held_out : source.train).Add(std::move(file.segment));
   }
@@ -61,7 +61,7 @@ Result<TokenSource> OpenFolder(const std::string& folder) {
   std::vector<std::string> others;
   for (const std::string& path : paths) (IsTokenFile(path) ? token_files : others).push_back(path);
   if (token_files.empty()) return OpenTextFolder(paths);
-  // Files that are not text are counted, as in folders of text.
+  // Counts files that are not text, as for folders of text.
   HEDDLE_TRY(TokenSource texts, OpenTextFolder(others));
   if (texts.train.size() > 0)
     return Error(
@@ -85,7 +85,7 @@ Result<TokenSource> OpenSource(const std::string& name) {
     return source;
   }
   if (IsDirectory(name)) return OpenFolder(name);
-  // Megatron-LM names its pairs of files without their endings.
+  // Megatron-LM's flags name its pairs of files without their extensions.
   if (IsTokenFile(name) || (!IsFile(name) && IsFile(name + ".idx"))) {
     HEDDLE_TRY(TokenFile file, OpenTokenFile(IsTokenFile(name) ? name : name + ".idx"));
     source.kind = file.kind;

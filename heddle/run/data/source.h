@@ -1,4 +1,4 @@
-// Where tokens come from: the corpus that the program carries, a file, a folder.
+// Sources of tokens: the built-in corpus, a file, or a folder.
 #pragma once
 
 #include <string>
@@ -8,17 +8,17 @@
 namespace heddle::run {
 
 struct TokenSource {
-  // `text`, `llm.c tokens` and so on.
+  // A description such as `text` or `llm.c tokens`.
   std::string kind;
   TokenStream train;
-  // Of files that are meant for validation: `val.bin`, `fineweb_val_000000.bin`. Often empty.
+  // Tokens of validation files, such as `val.bin` or `fineweb_val_000000.bin`. Often empty.
   TokenStream held_out;
   bool is_text = false;
-  // Files of a folder that are no UTF-8.
+  // Number of files in the folder that are not UTF-8.
   int64_t skipped = 0;
 };
 
-// `text` or a path.
+// Opens `text` or a path.
 Result<TokenSource> OpenSource(const std::string& source);
 
 // --- For source.cc
@@ -27,16 +27,17 @@ struct TokenFile {
   std::string kind;
   TokenSegment segment;
 };
-// Whether the name is that of a token file: `.bin`, `.idx`, `.safetensors`.
+// Whether the name is that of a token file: `.bin`, `.idx` or `.safetensors`.
 bool IsTokenFile(const std::string& path);
-// nanoGPT's and llm.c's `.bin`, Megatron-LM's `.bin` with `.idx` (either is given), safetensors.
+// Opens a `.bin` of nanoGPT or llm.c, a pair `.bin` and `.idx` of Megatron-LM by either name, or a
+// safetensors file.
 Result<TokenFile> OpenTokenFile(const std::string& path);
 Result<TokenSegment> OpenMegatron(const std::string& bin_path, const std::string& idx_path);
 Result<TokenSegment> OpenSafetensorsTokens(const std::string& path);
 
-// Fails for what is no UTF-8, or holds a NUL.
+// Fails if the file is not UTF-8 or contains a NUL.
 Result<TokenSegment> OpenText(const std::string& path);
-// The project's own sources and docs, as they were when the program was built.
+// Returns the project's own sources and docs, as they were when the program was built.
 TokenSegment Corpus();
 
 }  // namespace heddle::run

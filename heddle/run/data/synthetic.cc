@@ -13,9 +13,10 @@ class SyntheticDataset final : public Dataset {
   Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
               std::span<int64_t> tokens, std::span<int64_t> labels) const override {
     HEDDLE_CHECK(static_cast<int64_t>(tokens.size()) == rows * options_.seq_len,
-                 "room for other tokens");
-    HEDDLE_CHECK(labels.size() == tokens.size(), "room for other labels");
-    // The seeds of both are far apart, whatever users choose.
+                 "wrong size of `tokens`");
+    HEDDLE_CHECK(labels.size() == tokens.size(), "wrong size of `labels`");
+    // Inverting and scrambling the seed makes the held-out rows independent for every choice of
+    // seeds.
     uint64_t seed = split == DataSplit::kTrain ? options_.seed : Scramble(~options_.seed);
     SyntheticRows({options_.vocab, options_.seq_len, seed, step}, first_row, tokens, labels);
     return Done{};

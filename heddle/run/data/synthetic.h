@@ -1,4 +1,4 @@
-// Tokens that need no data: the same numbers on every platform and mesh.
+// Synthetic tokens: the same numbers on every platform and mesh.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,13 @@ struct SyntheticStep {
   int64_t step = 0;
 };
 
-// The token at a position of a row is splitmix64(seed * 2^40 + step * 2^32 + row * 2^16 + position) modulo the vocabulary; its label,
-// the token at the next position. Rows count over the whole batch. As many rows as `tokens` has room for.
+// Fills in rows of synthetic tokens; the size of `tokens` determines the number of rows. The token
+// at a position is splitmix64(seed * 2^40 + step * 2^32 + row * 2^16 + position) modulo the
+// vocabulary. Its label is the token at the next position. Rows count over the whole batch.
 void SyntheticRows(const SyntheticStep& step, int64_t first_row, std::span<int64_t> tokens,
                    std::span<int64_t> labels);
 
-// Held-out rows are those of another seed.
+// Returns a dataset of synthetic tokens. Held-out rows use another seed.
 std::unique_ptr<Dataset> MakeSyntheticDataset(const DatasetOptions& options);
 
 }  // namespace heddle::run

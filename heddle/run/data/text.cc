@@ -1,9 +1,9 @@
-// Text, a byte for a token.
+// Text, with one token per byte.
 #include "heddle/core/base/utf8.h"
 #include "heddle/run/data/byte_tokenizer.h"
 #include "heddle/run/data/source.h"
 
-// Every file of the corpus, with a document's end behind it: CMakeLists.txt lists them.
+// The corpus: every file that CMakeLists.txt lists, each followed by the end of a document.
 asm(".pushsection .rodata\n"
     "heddle_corpus_begin:\n"
 #include "heddle/run/data/corpus.inc"
@@ -21,12 +21,12 @@ Result<TokenSegment> OpenText(const std::string& path) {
   size_t bad = FirstNotUtf8(text);
   if (bad < text.size())
     return Error(Diag::kData,
-                 "`{}` is no text: byte {} is no UTF-8; tokens come in files named "
+                 "`{}` is not text: byte {} is not UTF-8; files of tokens are named "
                  ".bin, .idx or .safetensors",
                  path, bad);
   size_t nul = text.find('\0');
   if (nul != std::string_view::npos)
-    return Error(Diag::kData, "`{}` is no text: byte {} is NUL, which ends documents", path, nul);
+    return Error(Diag::kData, "`{}` is not text: byte {} is NUL, which ends documents", path, nul);
   TokenSegment segment;
   segment.name = path;
   segment.file = std::move(file);

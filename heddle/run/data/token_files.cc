@@ -1,4 +1,4 @@
-// Files of tokens without a list of documents: nanoGPT's, llm.c's; and which kind a file is.
+// Token files without a list of documents: nanoGPT's and llm.c's. Also detects the kind of a file.
 #include <cstring>
 
 #include "heddle/core/base/text.h"
@@ -8,8 +8,9 @@
 namespace heddle::run {
 namespace {
 
-// llm.c: 256 numbers of 32 bits (which vocabulary, version, how many tokens), then tokens. Documents begin with the end-of-text
-// token of the vocabulary, so that it ends the one before.
+// llm.c's format: a header of 256 numbers of 32 bits (vocabulary, version, number of tokens, ...),
+// then the tokens. Documents begin with the end-of-text token, which therefore ends the previous
+// document.
 struct LlmcKind {
   int32_t magic;
   int32_t version;
@@ -37,15 +38,16 @@ const LlmcKind* FindLlmcKind(std::string_view bytes) {
 Result<TokenSegment> ReadLlmc(const LlmcKind& kind, std::shared_ptr<const MappedFile> file) {
   std::string_view bytes = file->bytes();
   if (bytes.size() < kLlmcHeader)
-    return Error(Diag::kData, "`{}` has {} bytes, and the header of llm.c's files {}", file->path(),
-                 bytes.size(), kLlmcHeader);
+    return Error(Diag::kData, "`{}` has {} bytes, but the header of llm.c's files has {}",
+                 file->path(), bytes.size(), kLlmcHeader);
   if (Int32At(bytes, 1) != kind.version)
-    return Error(Diag::kData, "`{}` has version {} of llm.c's files, expected {}", file->path(),
+    return Error(Diag::kData, "`{}` has version {} of llm.c's format, expected {}", file->path(),
                  Int32At(bytes, 1), kind.version);
   int64_t count = Int32At(bytes, 2);
   int64_t size = static_cast<int64_t>(bytes.size() - kLlmcHeader);
   if (count < 0 || count * SizeOf(kind.type) != size)
-    return Error(Diag::kData, "`{}` has {} bytes of tokens, and its header says {} tokens of {}",
+    return Error(Diag::kData,
+                 "`{}` has {} bytes of tokens, but its header specifies {} tokens of {}",
                  file->path(), size, count, Counted(SizeOf(kind.type), "byte"));
   TokenSegment segment;
   segment.name = file->path();
@@ -59,7 +61,8 @@ Result<TokenSegment> ReadLlmc(const LlmcKind& kind, std::shared_ptr<const Mapped
 Result<TokenSegment> ReadNanoGpt(std::shared_ptr<const MappedFile> file) {
   std::string_view bytes = file->bytes();
   if (bytes.size() % 2 != 0)
-    return Error(Diag::kData, "`{}` has {} bytes, and a token takes 2", file->path(), bytes.size());
+    return Error(Diag::kData, "`{}` has {} bytes, expected a multiple of 2, the size of a token",
+                 file->path(), bytes.size());
   TokenSegment segment;
   segment.name = file->path();
   segment.bytes = bytes;

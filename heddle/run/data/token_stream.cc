@@ -41,7 +41,7 @@ struct TokenRange {
   int64_t largest = 0;
 };
 
-// Blocks of a fixed size, so that compilers vectorize the loop.
+// Processes blocks of a fixed size, so that compilers vectorize the loop.
 template <typename T>
 TokenRange RangeOf(const char* bytes, int64_t count) {
   constexpr int64_t kBlock = 64;
@@ -60,7 +60,7 @@ TokenRange RangeOf(const char* bytes, int64_t count) {
     std::memcpy(tokens, from(at), sizeof tokens);
     add();
   }
-  // The rest; tokens of the block before it count twice.
+  // The last block overlaps the one before: counting a token twice does not change the range.
   std::memcpy(tokens, from(whole), static_cast<size_t>(count - whole) * sizeof(T));
   add();
   return {static_cast<int64_t>(*std::ranges::min_element(least)),
@@ -80,7 +80,7 @@ TokenRange RangeOf(TokenType type, const char* bytes, int64_t count) {
   return {};
 }
 
-// Where a stored token stands in its file.
+// Returns the byte of a token in its file.
 int64_t ByteOf(const TokenSegment& segment, int64_t token) {
   int64_t begin = segment.file ? segment.bytes.data() - segment.file->bytes().data() : 0;
   return begin + token * SizeOf(segment.type);
@@ -91,7 +91,7 @@ Status CheckVocab(const TokenSegment& segment, int64_t first, std::span<const in
   auto outside = [&](int64_t token) { return token < 0 || token >= vocab; };
   auto bad = std::ranges::find_if(tokens, outside);
   if (bad == tokens.end()) return Done{};
-  return Error(Diag::kData, "`{}`: the token at byte {} is {}, and the vocabulary has {}",
+  return Error(Diag::kData, "`{}`: the token at byte {} is {}, but the vocabulary has {}",
                segment.name, ByteOf(segment, first + (bad - tokens.begin())), *bad,
                WithCommas(vocab));
 }
@@ -101,7 +101,7 @@ uint64_t HashBytes(std::string_view bytes) {
   if (bytes.size() <= kBlockBytes * kHashedBlocks) return MixHash(hash, Hash64(bytes));
   size_t last = bytes.size() - kBlockBytes;
   for (size_t i = 0; i < kHashedBlocks; ++i) {
-    // The first block, the last, and those between; no product of these overflows.
+    // Positions are evenly spaced from the first block to the last. Dividing first avoids overflow.
     size_t begin =
         last / (kHashedBlocks - 1) * i + last % (kHashedBlocks - 1) * i / (kHashedBlocks - 1);
     hash = MixHash(hash, Hash64(bytes.substr(begin, kBlockBytes)));
@@ -124,7 +124,7 @@ void TokenStream::Add(TokenSegment segment) {
 
 template <typename Visit>
 Status TokenStream::ForEachPart(int64_t begin, int64_t count, Visit&& visit) const {
-  HEDDLE_CHECK(count <= size() - begin, "tokens beyond the end");
+  HEDDLE_CHECK(count <= size() - begin, "the tokens end before `begin` + `count`");
   auto at = static_cast<size_t>(std::ranges::upper_bound(ends_, begin) - ends_.begin());
   for (int64_t done = 0; done < count; ++at) {
     int64_t first = begin + done - (at == 0 ? 0 : ends_[at - 1]);
@@ -154,7 +154,7 @@ int64_t TokenStream::BytesOf(int64_t begin, int64_t count) const {
     bytes += part * SizeOf(segment.type);
     return Done{};
   };
-  HEDDLE_CHECK(ForEachPart(begin, count, add).ok(), "nothing here fails");
+  HEDDLE_CHECK(ForEachPart(begin, count, add).ok(), "unexpected failure");
   return bytes;
 }
 
@@ -216,7 +216,7 @@ void TokenStream::IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens
     return Done{};
   };
   Status done = ForEachPart(begin, static_cast<int64_t>(labels.size()), ignore);
-  HEDDLE_CHECK(done.ok(), "nothing here fails");
+  HEDDLE_CHECK(done.ok(), "unexpected failure");
 }
 
 uint64_t TokenStream::Hash() const {

@@ -1,4 +1,4 @@
-// Tokens of files, one after the other, as one long list.
+// TokenStream: the tokens of several files, one after the other.
 #pragma once
 
 #include <cstdint>
@@ -14,27 +14,27 @@
 
 namespace heddle::run {
 
-// How a token is stored. Little-endian.
+// Types of stored tokens, little-endian.
 enum class TokenType { kU8, kI8, kU16, kI16, kU32, kI32, kI64 };
 int64_t SizeOf(TokenType type);
 
-// Where tokens lie.
+// The tokens of one file.
 struct TokenSegment {
-  // For messages.
+  // For error messages.
   std::string name;
-  // None for tokens that the program carries.
+  // Null for the built-in corpus.
   std::shared_ptr<const MappedFile> file;
-  // What lists its documents, if a file does.
+  // The file that lists the documents; null if there is none.
   std::shared_ptr<const MappedFile> index;
-  // Of whole tokens, anywhere in the file. They need not be aligned.
+  // The stored tokens, anywhere in the file and not necessarily aligned.
   std::string_view bytes;
   TokenType type = TokenType::kU8;
-  // A token that follows the last, without standing in the file: the end of a document.
+  // An additional token at the end that is not in the file: the end of the document.
   std::optional<int64_t> closing;
-  // A token that ends a document wherever it stands.
+  // The token that ends a document at every occurrence.
   std::optional<int64_t> document_end;
-  // Or, for files that list their documents: the last token of the document that holds this one, both counted from the first token of
-  // the segment.
+  // For files that list their documents: maps a token to the last token of its document. Both count
+  // from the first token of the segment.
   std::function<int64_t(int64_t)> document_last;
 
   int64_t stored() const { return static_cast<int64_t>(bytes.size()) / SizeOf(type); }
@@ -49,27 +49,31 @@ class TokenStream {
   int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
   std::span<TokenSegment> segments() { return segments_; }
 
-  // Tokens from `begin` on, which must be there. Fails for one that is not in the vocabulary, with its place.
+  // Reads tokens from `begin` on, which must exist. Fails for a token outside the vocabulary, and
+  // names its file and byte.
   Status Read(int64_t begin, std::span<int64_t> tokens, int64_t vocab) const;
-  // The largest of `count` tokens from `begin` on. Fails for one outside of the vocabulary, with
-  // its file and byte, and the largest token of that file. `progress` may be empty.
+  // Returns the largest of `count` tokens from `begin` on. Fails for a token outside the
+  // vocabulary; the error states its file and byte, and the largest token of that file. `progress`
+  // may be empty.
   Result<int64_t> Largest(int64_t begin, int64_t count, int64_t vocab,
                           const std::function<void(const std::string&)>& progress) const;
-  // Bytes of `count` tokens from `begin` on.
+  // Returns the bytes of `count` tokens from `begin` on.
   int64_t BytesOf(int64_t begin, int64_t count) const;
-  // Sets labels[i] to kIgnoredLabel where token begin + i, which Read put into `tokens`, ends a document.
+  // Sets labels[i] to kIgnoredLabel if token begin + i ends a document. `tokens` is the result of
+  // Read.
   void IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens,
                        std::span<int64_t> labels) const;
-  // Of sizes and contents. Of long files, of blocks at equal distances.
+  // Hashes sizes and contents. For long files it hashes blocks at equal distances.
   uint64_t Hash() const;
 
  private:
-  // Calls `visit(segment, first token in it, offset from begin, count)` for every part of [begin, begin + count).
+  // Calls `visit(segment, first token in it, offset from begin, count)` for every segment that
+  // overlaps [begin, begin + count).
   template <typename Visit>
   Status ForEachPart(int64_t begin, int64_t count, Visit&& visit) const;
 
   std::vector<TokenSegment> segments_;
-  // Where each segment ends.
+  // Position at which each segment ends.
   std::vector<int64_t> ends_;
 };
 

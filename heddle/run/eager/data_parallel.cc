@@ -14,7 +14,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "heddle/run/eager/meeting.h"
+#include "heddle/run/eager/thread_group.h"
 
 namespace heddle::run {
 
@@ -56,10 +56,10 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   at::Tensor count = EagerTokenCount(model_, inputs.back());
   std::vector<RankStep> ran(static_cast<size_t>(ranks()));
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
-    // The ranks of a replica put the same together.
+    // All ranks of a replica gather the same parameters.
     std::vector<at::Tensor> params = state_.Gather(replica);
     int64_t threads = std::min(options_.threads, options_.shard);
-    Meeting(threads, options_.reducer).Run([&](int64_t thread) {
+    ThreadGroup(threads, options_.reducer).Run([&](int64_t thread) {
       for (int64_t part = thread; part < options_.shard; part += threads) {
         int64_t rank = replica * options_.shard + part;
         ran[static_cast<size_t>(rank)] = RunRank(rank, params, inputs, count);
@@ -73,7 +73,7 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   for (RankStep& rank : ran) {
     losses.push_back(rank.loss);
     grads_by_rank.push_back(std::move(rank.grads));
-    // Counts, whose sum is exact in any order.
+    // Counts: their sum is exact in any order.
     for (const BufferChange& change : rank.changes) {
       at::Tensor& all = seen[change.input];
       all = all.defined() ? at::add(all, change.seen) : change.seen;
@@ -93,7 +93,8 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   return result;
 }
 
-// The norm of the norms of all gradients, whose squares are summed over parts.
+// Returns the norm of the norms of all gradients, as FSDP2 computes it: it sums squared norms over
+// shards.
 at::Tensor EagerDataParallel::ClipNorm(int64_t replica) const {
   std::vector<at::Tensor> squares;
   for (int64_t part = 0; part < options_.shard; ++part) {

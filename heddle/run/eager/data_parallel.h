@@ -1,8 +1,9 @@
-// Eager FSDP2, DDP and HSDP, without a graph: the reference that graphs are held against.
+// Eager FSDP2, DDP and HSDP without a graph: the reference that graphs are compared with.
 //
-// All ranks of a mesh [replicate, shard] in this process. A rank has its part of every parameter, of its moments
-// and of the batch. A step puts the parameters together, runs the model and autograd, reduces gradients unit by unit, clips by
-// global norm and runs AdamW on its parts. It shares models and reducers with the rest of Heddle, and nothing else.
+// All ranks of a mesh [replicate, shard] run in this process. A rank has a shard of every parameter
+// and its moments, and a part of the batch. A step gathers the parameters, runs the model and
+// autograd, reduces the gradients unit by unit, clips by global norm, and runs AdamW on its shards.
+// It shares only the models and reducers with the rest of Heddle.
 #pragma once
 
 #include <map>
@@ -18,49 +19,52 @@
 namespace heddle::run {
 
 struct DataParallelOptions {
-  // Ranks with copies of the parameters, and among each copy ranks with parts of them. Rank = replica * shard + part.
+  // Number of replicas of the parameters, and number of shards of each. Rank = replica * shard +
+  // part.
   int64_t replicate = 1;
   int64_t shard = 1;
   Reducer reducer = Reducer();
   OptimizerOptions optimizer;
-  // What gradients are summed in; unless said, the type of the parameters.
+  // The element type in which gradients are summed; by default that of the parameters.
   std::optional<at::ScalarType> reduce_type = std::nullopt;
-  // Models of so many ranks run at a time. Bits are the same with any number.
+  // Number of ranks whose models run in parallel. It does not change the bits.
   int64_t threads = 1;
 };
 
 struct EagerStep {
-  // The loss of all ranks together, as every rank has it, and the norm that gradients are clipped by.
+  // The loss over all ranks, and the gradient norm before clipping. All ranks agree on both.
   at::Tensor loss;
   at::Tensor grad_norm;
-  // Buffers that the step changed, by their places among the inputs, as they are after it.
+  // New values of the buffers that the step changed, by their positions among the inputs.
   std::map<size_t, at::Tensor> buffers;
 };
 
-// What the summed loss of a batch is divided by.
+// Returns the divisor of the summed loss of a batch.
 at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels);
-// What one of `parts` equal parts of the rows of a batch consists of; buffers are whole.
+// Returns the inputs of one of `parts` equal parts of the rows of a batch. Buffers are whole.
 std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,
                                          int64_t parts, int64_t part);
 
 class EagerDataParallel {
  public:
-  // Parameters are given whole, in registration order. The model must outlive this.
+  // `params` are whole, in registration order. `model` must outlive this object.
   EagerDataParallel(const Model& model, std::span<const at::Tensor> params,
                     const DataParallelOptions& options);
 
   int64_t ranks() const { return options_.replicate * options_.shard; }
-  // `inputs` are those of the whole batch; rank r takes the r-th of ranks() equal parts of its rows.
+  // Runs one step. `inputs` are those of the whole batch; rank r takes the r-th of ranks() equal
+  // parts of its rows.
   EagerStep Step(std::span<const at::Tensor> inputs, double lr, int64_t step);
 
-  // What a rank holds of parameter `i`. Gradients are those of the last step, before clipping.
+  // The shards that a rank stores for parameter `i`. Gradients are those of the last step, before
+  // clipping.
   const at::Tensor& param(int64_t rank, size_t i) const { return state_.param(rank, i); }
   const at::Tensor& exp_avg(int64_t rank, size_t i) const { return state_.exp_avg(rank, i); }
   const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const { return state_.exp_avg_sq(rank, i); }
   const at::Tensor& grad(int64_t rank, size_t i) const { return state_.grad(rank, i); }
 
  private:
-  // What a rank's model and autograd give.
+  // Results of one rank's model and autograd.
   struct RankStep {
     at::Tensor loss;
     std::vector<BufferChange> changes;

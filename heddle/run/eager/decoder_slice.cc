@@ -29,7 +29,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A collective, and the one that carries its gradient. kSwap takes a split from dimension 1 - `dim` to `dim`, and kSwapBack back.
+// A collective and the collective of its gradient. kSwap moves the split from dimension 1 - `dim`
+// to dimension `dim`, and kSwapBack moves it back.
 enum class Move : int64_t {
   kGather,
   kReduceScatter,
@@ -40,93 +41,95 @@ enum class Move : int64_t {
   kNothing
 };
 
-at::Tensor Slice(const Seat& seat, const at::Tensor& x, int64_t dim) {
-  return EagerChunk(x, dim, seat.meeting->members(), seat.member).contiguous();
+at::Tensor Slice(const GroupRank& rank, const at::Tensor& x, int64_t dim) {
+  return EagerChunk(x, dim, rank.group->members(), rank.member).contiguous();
 }
 
-at::Tensor Do(Move move, const Seat& seat, const at::Tensor& x, int64_t dim) {
+at::Tensor Do(Move move, const GroupRank& rank, const at::Tensor& x, int64_t dim) {
   switch (move) {
-    case Move::kGather: return seat.meeting->Gather(seat.member, x, dim);
-    case Move::kReduceScatter: return seat.meeting->ReduceScatter(seat.member, x, dim);
-    case Move::kAllReduce: return seat.meeting->AllReduce(seat.member, x);
-    case Move::kSlice: return Slice(seat, x, dim);
-    case Move::kSwap: return Slice(seat, seat.meeting->Gather(seat.member, x, 1 - dim), dim);
-    case Move::kSwapBack: return Slice(seat, seat.meeting->Gather(seat.member, x, dim), 1 - dim);
+    case Move::kGather: return rank.group->Gather(rank.member, x, dim);
+    case Move::kReduceScatter: return rank.group->ReduceScatter(rank.member, x, dim);
+    case Move::kAllReduce: return rank.group->AllReduce(rank.member, x);
+    case Move::kSlice: return Slice(rank, x, dim);
+    case Move::kSwap: return Slice(rank, rank.group->Gather(rank.member, x, 1 - dim), dim);
+    case Move::kSwapBack: return Slice(rank, rank.group->Gather(rank.member, x, dim), 1 - dim);
     case Move::kNothing: return x.view_as(x);
   }
   return {};
 }
 
 struct MoveBetweenRanks : torch::autograd::Function<MoveBetweenRanks> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Seat* seat, Move there,
-                            Move back, int64_t dim) {
-    context->saved_data["meeting"] = reinterpret_cast<int64_t>(seat->meeting);
-    context->saved_data["member"] = seat->member;
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, GroupRank* rank,
+                            Move there, Move back, int64_t dim) {
+    context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
+    context->saved_data["member"] = rank->member;
     context->saved_data["back"] = static_cast<int64_t>(back);
     context->saved_data["dim"] = dim;
-    return Do(there, *seat, x, dim);
+    return Do(there, *rank, x, dim);
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    Seat seat{reinterpret_cast<Meeting*>(context->saved_data["meeting"].toInt()),
-              context->saved_data["member"].toInt()};
+    GroupRank rank{reinterpret_cast<ThreadGroup*>(context->saved_data["group"].toInt()),
+                   context->saved_data["member"].toInt()};
     auto back = static_cast<Move>(context->saved_data["back"].toInt());
-    at::Tensor grad = Do(back, seat, grads[0], context->saved_data["dim"].toInt());
+    at::Tensor grad = Do(back, rank, grads[0], context->saved_data["dim"].toInt());
     return {grad, {}, {}, {}, {}};
   }
 };
 
-// Cross entropy over classes of which this rank has a part, of the labels that are here.
+// Cross entropy with the classes split over ranks, for the labels on this rank.
 struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& scores,
-                            const at::Tensor& labels, Seat* seat) {
+                            const at::Tensor& labels, GroupRank* rank) {
     at::Tensor most = at::amax(scores, {1}, /*keepdim=*/true);
-    most = seat->meeting->AllReduce(seat->member, most, ReduceOp::kMax);
+    most = rank->group->AllReduce(rank->member, most, ReduceOp::kMax);
     at::Tensor shifted = at::sub(scores, most);
     at::Tensor sum = at::sum(at::exp(shifted), {1}, /*keepdim=*/true);
-    sum = seat->meeting->AllReduce(seat->member, sum);
+    sum = rank->group->AllReduce(rank->member, sum);
     at::Tensor logs = at::sub(shifted, at::log(sum));
     auto [loss, weight] =
         at::nll_loss_forward(logs, labels, std::nullopt, at::Reduction::Sum, kIgnoredLabel);
     context->save_for_backward({logs, labels, weight});
-    context->saved_data["meeting"] = reinterpret_cast<int64_t>(seat->meeting);
-    context->saved_data["member"] = seat->member;
+    context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
+    context->saved_data["member"] = rank->member;
     return loss;
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     variable_list saved = context->get_saved_variables();
-    auto* meeting = reinterpret_cast<Meeting*>(context->saved_data["meeting"].toInt());
+    auto* group = reinterpret_cast<ThreadGroup*>(context->saved_data["group"].toInt());
     at::Tensor grad = at::nll_loss_backward(grads[0], saved[0], saved[1], std::nullopt,
                                             at::Reduction::Sum, kIgnoredLabel, saved[2]);
     at::Tensor sum = at::sum(grad, {1}, /*keepdim=*/true);
-    sum = meeting->AllReduce(context->saved_data["member"].toInt(), sum);
+    sum = group->AllReduce(context->saved_data["member"].toInt(), sum);
     return {at::sub(grad, at::mul(at::exp(saved[0]), sum)), {}, {}};
   }
 };
 
-// Rows go to the ranks that have their experts, or come back from there. Each is the other's gradient.
+// Sends rows to the ranks of their experts (`there`), or back. Each direction is the other's
+// gradient.
 struct MoveRows : torch::autograd::Function<MoveRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const at::Tensor& counts, Seat* seat, bool there) {
-    context->saved_data["meeting"] = reinterpret_cast<int64_t>(seat->meeting);
-    context->saved_data["member"] = seat->member;
+                            const at::Tensor& counts, GroupRank* rank, bool there) {
+    context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
+    context->saved_data["member"] = rank->member;
     context->saved_data["there"] = there;
     context->saved_data["counts"] = counts;
-    return Go(*seat, rows, counts, there);
+    return Go(*rank, rows, counts, there);
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
-    Seat seat{reinterpret_cast<Meeting*>(context->saved_data["meeting"].toInt()),
-              context->saved_data["member"].toInt()};
+    GroupRank rank{reinterpret_cast<ThreadGroup*>(context->saved_data["group"].toInt()),
+                   context->saved_data["member"].toInt()};
     at::Tensor counts = context->saved_data["counts"].toTensor();
-    return {Go(seat, grads[0], counts, !context->saved_data["there"].toBool()), {}, {}, {}};
+    return {Go(rank, grads[0], counts, !context->saved_data["there"].toBool()), {}, {}, {}};
   }
-  static at::Tensor Go(const Seat& seat, const at::Tensor& rows, const at::Tensor& counts,
+  static at::Tensor Go(const GroupRank& rank, const at::Tensor& rows, const at::Tensor& counts,
                        bool there) {
-    return there ? seat.meeting->ToExperts(seat.member, rows, counts)
-                 : seat.meeting->FromExperts(seat.member, rows, counts);
+    return there ? rank.group->ToExperts(rank.member, rows, counts)
+                 : rank.group->FromExperts(rank.member, rows, counts);
   }
 };
 
-// Numbers of rows of a table of which this rank has `rows` from `begin` on; which of them others have.
+// Indices into a table of which this rank stores `rows` rows from `begin` on, and a mask of the
+// indices that other ranks store.
 struct Lookup {
   at::Tensor shifted;
   at::Tensor elsewhere;
@@ -136,7 +139,7 @@ Lookup LookUp(const at::Tensor& numbers, int64_t begin, int64_t rows) {
   return {at::sub(numbers, begin), elsewhere};
 }
 
-// Where the part of a rank begins.
+// Returns the position at which the part of a rank begins.
 int64_t BeginOf(int64_t whole, int64_t parts, int64_t part) {
   return std::min(whole, (whole + parts - 1) / parts * part);
 }
@@ -160,43 +163,44 @@ bool DecoderSlice::SumsGradient(std::string_view param) const {
   if (TensorSplitDim(param, options_.own_tokens) || IsExpertStack(param)) return false;
   bool inside = param.find(".attention.") != std::string_view::npos ||
                 param.find(".moe.") != std::string_view::npos;
-  // A norm of the residual stream sees the positions of this rank, or all.
+  // A norm of the residual stream sees this rank's positions with sequence parallelism, all
+  // otherwise.
   return inside || options_.sequence_parallel;
 }
 
 at::Tensor DecoderSlice::Enter(const at::Tensor& x) {
   if (options_.sequence_parallel)
-    return MoveBetweenRanks::apply(x, &seat_, Move::kGather, Move::kReduceScatter, 1);
-  return MoveBetweenRanks::apply(x, &seat_, Move::kNothing, Move::kAllReduce, 1);
+    return MoveBetweenRanks::apply(x, &rank_, Move::kGather, Move::kReduceScatter, 1);
+  return MoveBetweenRanks::apply(x, &rank_, Move::kNothing, Move::kAllReduce, 1);
 }
 
 at::Tensor DecoderSlice::Leave(const at::Tensor& partial) {
   if (options_.sequence_parallel)
-    return MoveBetweenRanks::apply(partial, &seat_, Move::kReduceScatter, Move::kGather, 1);
-  return MoveBetweenRanks::apply(partial, &seat_, Move::kAllReduce, Move::kNothing, 1);
+    return MoveBetweenRanks::apply(partial, &rank_, Move::kReduceScatter, Move::kGather, 1);
+  return MoveBetweenRanks::apply(partial, &rank_, Move::kAllReduce, Move::kNothing, 1);
 }
 
-// Of one sequence a rank has a part, of several some.
+// One sequence is split by position, several are split by row.
 at::Tensor DecoderSlice::OwnTokens(const at::Tensor& x) {
   int64_t dim = x.size(0) == 1 ? 1 : 0;
   if (!options_.sequence_parallel)
-    return MoveBetweenRanks::apply(x, &seat_, Move::kSlice, Move::kGather, dim);
-  return dim == 1 ? x : MoveBetweenRanks::apply(x, &seat_, Move::kSwap, Move::kSwapBack, dim);
+    return MoveBetweenRanks::apply(x, &rank_, Move::kSlice, Move::kGather, dim);
+  return dim == 1 ? x : MoveBetweenRanks::apply(x, &rank_, Move::kSwap, Move::kSwapBack, dim);
 }
 
 at::Tensor DecoderSlice::AllTokens(const at::Tensor& own, bool whole_sequences) {
   int64_t dim = whole_sequences ? 0 : 1;
   if (!options_.sequence_parallel)
-    return MoveBetweenRanks::apply(own, &seat_, Move::kGather, Move::kSlice, dim);
+    return MoveBetweenRanks::apply(own, &rank_, Move::kGather, Move::kSlice, dim);
   if (!whole_sequences) return own;
-  return MoveBetweenRanks::apply(own, &seat_, Move::kSwapBack, Move::kSwap, dim);
+  return MoveBetweenRanks::apply(own, &rank_, Move::kSwapBack, Move::kSwap, dim);
 }
 
 at::Tensor DecoderSlice::Embed(const ModelWeights& weights, const at::Tensor& tokens) {
   ScopeGuard scope("tok_embeddings");
   at::Tensor table = weights("weight");
   Lookup at_rank =
-      LookUp(tokens, BeginOf(model_.config.vocab_size, seat_.meeting->members(), seat_.member),
+      LookUp(tokens, BeginOf(model_.config.vocab_size, rank_.group->members(), rank_.member),
              table.size(0));
   at::Tensor rows = at::embedding(table, at::masked_fill(at_rank.shifted, at_rank.elsewhere, 0));
   return at::masked_fill(rows, at_rank.elsewhere.unsqueeze(-1), 0);
@@ -210,14 +214,14 @@ at::Tensor DecoderSlice::Mixture(const ModelWeights& weights, const at::Tensor& 
 
 at::Tensor DecoderSlice::Loss(const at::Tensor& logits, const at::Tensor& labels) {
   if (!options_.split_loss)
-    return SummedLoss(MoveBetweenRanks::apply(logits, &seat_, Move::kGather, Move::kSlice, 2),
+    return SummedLoss(MoveBetweenRanks::apply(logits, &rank_, Move::kGather, Move::kSlice, 2),
                       labels, model_.numerics.z_loss);
   Lookup at_rank = LookUp(labels.flatten(),
-                          BeginOf(model_.config.vocab_size, seat_.meeting->members(), seat_.member),
+                          BeginOf(model_.config.vocab_size, rank_.group->members(), rank_.member),
                           logits.size(2));
   return SplitCrossEntropy::apply(
       Widened(logits).flatten(0, 1),
-      at::masked_fill(at_rank.shifted, at_rank.elsewhere, kIgnoredLabel), &seat_);
+      at::masked_fill(at_rank.shifted, at_rank.elsewhere, kIgnoredLabel), &rank_);
 }
 
 StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
@@ -226,18 +230,18 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
   std::vector<at::Tensor> own(params.begin(), params.end());
   for (size_t i = 0; i < own.size(); ++i) {
     if (!SumsGradient(model_.params[i].name)) continue;
-    // Every rank has the gradient of what it worked on; they are summed in the type that they were computed in.
-    own[i] = MoveBetweenRanks::apply(own[i].to(ToScalarType(model_.numerics.compute)), &seat_,
+    // Every rank has the gradient of its own tokens. They are summed in the compute type.
+    own[i] = MoveBetweenRanks::apply(own[i].to(ToScalarType(model_.numerics.compute)), &rank_,
                                      Move::kNothing, Move::kAllReduce, 0);
   }
   ModelWeights weights(model_.params, own, model_.inputs, inputs, model_.numerics);
   if (options_.experts) {
     weights.SpreadExperts([this](const at::Tensor& rows, const at::Tensor& counts,
                                  const ExpertProducts& products) {
-      Seat& seat = *options_.experts;
-      at::Tensor there = MoveRows::apply(rows, counts, &seat, /*there=*/true);
-      at::Tensor ends = at::cumsum(seat.meeting->ExpertCounts(seat.member, counts), 0);
-      return MoveRows::apply(products(there, ends.to(at::kInt)), counts, &seat, /*there=*/false);
+      GroupRank& rank = *options_.experts;
+      at::Tensor there = MoveRows::apply(rows, counts, &rank, /*there=*/true);
+      at::Tensor ends = at::cumsum(rank.group->ExpertCounts(rank.member, counts), 0);
+      return MoveRows::apply(products(there, ends.to(at::kInt)), counts, &rank, /*there=*/false);
     });
   }
   at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));

@@ -14,7 +14,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "heddle/run/eager/decoder_slice.h"
-#include "heddle/run/eager/meeting.h"
+#include "heddle/run/eager/thread_group.h"
 
 namespace heddle::run {
 
@@ -24,7 +24,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
   const DataParallelOptions& data = options.tensor.data;
   std::vector<ParamSpec> specs[2];
   for (const ParamSpec& spec : model.params) {
-    // Experts that nobody shares are in the payload of their unit.
+    // Experts that are not shared are in the payload of their unit.
     bool stack = options.expert > 1 && IsExpertStack(spec.name);
     is_stack_.push_back(stack);
     place_.push_back(specs[stack].size());
@@ -43,14 +43,14 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     std::optional<int64_t> dim = TensorSplitDim(model.params[i].name, own_tokens());
     return dim ? EagerChunk(whole, *dim, options.tensor.tensor, slice) : whole;
   };
-  // Of the ranks that shard, those that share experts follow each other.
+  // Among the ranks of a shard group, the ranks that share experts are consecutive.
   int64_t inner = options.expert / (own_tokens() ? options.tensor.tensor : 1);
   for (int64_t slice = 0; slice < options.tensor.tensor; ++slice)
     add(false, {data.replicate, data.shard, inner}, dense_,
         [&](size_t i) { return slice_of(params[i], i, slice); });
   for (int64_t piece = 0; !specs[1].empty() && piece < pieces(); ++piece) {
     add(true, {data.replicate, copies()}, stacks_, [&](size_t i) {
-      at::Tensor experts = EagerChunk(params[i], 0, options.expert, seat(piece));
+      at::Tensor experts = EagerChunk(params[i], 0, options.expert, expert_rank(piece));
       return slice_of(experts, i, slice(piece));
     });
   }
@@ -64,15 +64,15 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
   std::vector<std::vector<at::Tensor>> stacks;
   for (const ShardedState& state : dense_) dense.push_back(state.Gather(replica));
   for (const ShardedState& state : stacks_) stacks.push_back(state.Gather(replica));
-  // Groups of ranks that follow each other.
-  auto meetings = [&](int64_t members) {
-    std::deque<Meeting> made;
+  // Makes one group for every `members` consecutive ranks.
+  auto make_groups = [&](int64_t members) {
+    std::deque<ThreadGroup> made;
     for (int64_t i = 0; i < replica_ranks() / members; ++i)
       made.emplace_back(members, tensor.data.reducer);
     return made;
   };
-  std::deque<Meeting> slices = meetings(tensor.tensor);
-  std::deque<Meeting> groups = meetings(options_.expert);
+  std::deque<ThreadGroup> slices = make_groups(tensor.tensor);
+  std::deque<ThreadGroup> groups = make_groups(options_.expert);
   auto group = [&](int64_t member) {
     int64_t width = options_.expert_tensor;
     return static_cast<size_t>(member / pieces() * width + member % width);
@@ -87,7 +87,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
     }
     SliceOptions options;
     options.tensor = {&slices[static_cast<size_t>(member / tensor.tensor)], slice(rank)};
-    options.experts = Seat{&groups[group(member)], seat(rank)};
+    options.experts = GroupRank{&groups[group(member)], expert_rank(rank)};
     options.own_tokens = own_tokens();
     options.sequence_parallel = tensor.sequence_parallel && tensor.tensor > 1;
     options.split_loss = tensor.split_loss && tensor.tensor > 1;
@@ -107,14 +107,14 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
           .push_back(grads[i]);
     }
   };
-  Meeting all(replica_ranks(), tensor.data.reducer);
+  ThreadGroup all(replica_ranks(), tensor.data.reducer);
   all.Run([&](int64_t member) {
     try {
       work(member);
     } catch (...) {
-      // Nobody waits for this one.
-      for (std::deque<Meeting>* list : {&slices, &groups}) {
-        for (Meeting& meeting : *list) meeting.GiveUp(std::current_exception());
+      // Tells the other ranks not to wait for this one.
+      for (std::deque<ThreadGroup>* list : {&slices, &groups}) {
+        for (ThreadGroup& group : *list) group.GiveUp(std::current_exception());
       }
       throw;
     }
@@ -143,9 +143,9 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   bool split_loss = tensor.split_loss && tensor.tensor > 1;
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     auto r = static_cast<size_t>(rank);
-    // Of a loss that is not split every slice has all.
+    // If the loss is not split, every slice has all of it.
     if (split_loss || slice(rank) == 0) losses.push_back(parts.losses[r]);
-    // Counts, whose sum is exact in any order. Slices that split each expert see the same tokens.
+    // Counts: their sum is exact in any order. Slices that split each expert see the same tokens.
     if (!own_tokens() && slice(rank) != 0) continue;
     for (const BufferChange& change : parts.changes[r]) {
       at::Tensor& all = seen[change.input];
@@ -170,7 +170,7 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   return result;
 }
 
-// The norms of what a rank has of each gradient; zero for what the first slice counts.
+// Returns the norms of a rank's gradients; zero for gradients that the first slice counts.
 at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
   at::Tensor dense = dense_[static_cast<size_t>(slice(rank))].Norms(dense_at(rank));
   at::Tensor stacks;
@@ -183,7 +183,8 @@ at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
   return at::stack(norms);
 }
 
-// The norm of the norms of all gradients, whose squares are summed over the ranks of a replica.
+// Returns the norm of the norms of all gradients: it sums squared norms over the ranks of a
+// replica.
 at::Tensor EagerExpertParallel::ClipNorm(int64_t replica) const {
   std::vector<at::Tensor> squares;
   for (int64_t member = 0; member < replica_ranks(); ++member) {

@@ -1,10 +1,11 @@
-// Eager expert parallelism, with FSDP2 or HSDP and tensor parallelism around it, without a graph. A model without experts, or whose experts
-// nobody shares, is tensor-parallel alone.
+// Eager expert parallelism with FSDP2 or HSDP and tensor parallelism, without a graph. For a model
+// without shared experts this is tensor parallelism only.
 //
-// Ranks of a mesh [replicate, shard, tensor]; those of a replica are threads, which meet at collectives (meeting.h). Groups of `expert`
-// ranks that follow each other share the experts: each has an equal part of every stack. Where tensor-parallel ranks split each expert,
-// a group has every one of their slices once. A stack is kept in parts by the ranks of a replica that have the same of it, everything
-// else by all ranks that have the same slice of it.
+// The mesh is [replicate, shard, tensor]. The ranks of a replica are threads that exchange tensors
+// in collectives (thread_group.h). Every `expert` consecutive ranks share the experts: each has an
+// equal part of every stack. If tensor-parallel ranks split each expert, such a group has each of
+// their slices once. The ranks of a replica that have the same part of a stack shard it among
+// themselves. The ranks with the same tensor-parallel slice shard all other parameters.
 #pragma once
 
 #include <span>
@@ -20,13 +21,14 @@ struct TensorParallelOptions {
   // Rank = (replica * shard + part) * tensor + slice.
   int64_t tensor = 1;
   bool sequence_parallel = true;
-  // The loss works on logits that are split by vocabulary; otherwise they are gathered.
+  // Computes the loss on logits that are split by vocabulary; otherwise gathers them.
   bool split_loss = true;
 };
 
 struct ExpertParallelOptions {
   TensorParallelOptions tensor;
-  // Divides shard * tensor / expert_tensor, and is a multiple of tensor / expert_tensor.
+  // Ranks that share the experts. Divides shard * tensor / expert_tensor, and is a multiple of
+  // tensor / expert_tensor.
   int64_t expert = 1;
   // Tensor-parallel ranks that split each expert: 1, or all of them.
   int64_t expert_tensor = 1;
@@ -34,7 +36,7 @@ struct ExpertParallelOptions {
 
 class EagerExpertParallel {
  public:
-  // Parameters are given whole, in registration order. The model must outlive this.
+  // `params` are whole, in registration order. `model` must outlive this object.
   EagerExpertParallel(const Model& model, std::span<const at::Tensor> params,
                       const ExpertParallelOptions& options);
 
@@ -55,7 +57,7 @@ class EagerExpertParallel {
   }
 
  private:
-  // Gradients by what ranks have in common (slice, or piece of stacks), by rank among those.
+  // Gradients by slice (or by piece of the stacks), then by rank among the ranks with the same one.
   using Grads = std::vector<std::vector<std::vector<at::Tensor>>>;
   struct StepParts {
     Grads dense;
@@ -67,13 +69,15 @@ class EagerExpertParallel {
 
   int64_t replica_ranks() const { return options_.tensor.data.shard * options_.tensor.tensor; }
   bool own_tokens() const { return options_.expert_tensor == 1; }
-  // A stack is in so many pieces; ranks of a replica that have the same one.
+  // Number of pieces of a stack, and number of ranks of a replica with the same piece.
   int64_t pieces() const { return options_.expert * options_.expert_tensor; }
   int64_t copies() const { return replica_ranks() / pieces(); }
   int64_t slice(int64_t rank) const { return rank % options_.tensor.tensor; }
-  int64_t seat(int64_t rank) const { return rank / options_.expert_tensor % options_.expert; }
+  int64_t expert_rank(int64_t rank) const {
+    return rank / options_.expert_tensor % options_.expert;
+  }
   int64_t piece(int64_t rank) const { return rank % pieces(); }
-  // Of those that have the same slice, or the same piece.
+  // Index of a rank among the ranks with the same slice, or with the same piece.
   int64_t dense_at(int64_t rank) const { return rank / options_.tensor.tensor; }
   int64_t stack_at(int64_t rank) const { return rank / pieces(); }
   const ShardedState& Of(int64_t rank, size_t i) const {
@@ -84,7 +88,7 @@ class EagerExpertParallel {
     return is_stack_[i] ? stack_at(rank) : dense_at(rank);
   }
 
-  // Of one replica.
+  // Runs one replica.
   void Run(int64_t replica, std::span<const at::Tensor> inputs, const at::Tensor& count,
            StepParts& parts) const;
   at::Tensor Norms(int64_t rank) const;
@@ -92,10 +96,11 @@ class EagerExpertParallel {
 
   const Model& model_;
   ExpertParallelOptions options_;
-  // By parameter: whether it is a stack of experts, and its place among those that are, or are not.
+  // By parameter: whether it is a stack of experts, and its position among the stacks or among the
+  // others.
   std::vector<bool> is_stack_;
   std::vector<size_t> place_;
-  // Parameters that every slice has whole.
+  // By parameter: whether every slice has all of it.
   std::vector<bool> is_whole_;
   std::vector<ShardedState> dense_;
   std::vector<ShardedState> stacks_;

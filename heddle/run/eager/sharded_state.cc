@@ -53,7 +53,7 @@ ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at:
   }
 }
 
-// Stacks of experts are cut inside of each expert when there are more ranks than experts.
+// With more ranks than experts, stacks of experts are split within each expert.
 int64_t ShardedState::ShardDim(size_t param) const {
   return shapes_[param].size() == 3 && shard_ > shapes_[param][0] ? 1 : 0;
 }
@@ -75,7 +75,7 @@ std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
 }
 
 void ShardedState::Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank) {
-  // Those of the step before make room.
+  // Frees the gradients of the previous step.
   for (RankState& state : states_) state.grads.assign(shapes_.size(), at::Tensor());
   // Backward reaches the last unit first.
   for (size_t u = units_.size(); u-- > 0;) ReduceUnit(units_[u], grads_by_rank);
@@ -107,7 +107,7 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
     payloads.push_back(payload.view({-1}));
     for (size_t i : params) grads[i].reset();
   }
-  // Scattered among the parts of each replica, then summed over replicas.
+  // Scatters the sum of each replica over its parts, then sums over replicas.
   std::vector<at::Tensor> sums;
   for (int64_t replica = 0; replica < replicate_; ++replica) {
     std::span<const at::Tensor> group(payloads.data() + replica * shard_,
@@ -152,7 +152,7 @@ void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerO
   }
 }
 
-// As PyTorch's optimizer does without `fused` and `foreach`.
+// AdamW as PyTorch computes it without `fused` and `foreach`.
 void ShardedState::UpdateInLoop(RankState& state, const at::Tensor& factor,
                                 const OptimizerOptions& o, double lr, int64_t step) {
   double first = 1 - std::pow(o.beta1, static_cast<double>(step));

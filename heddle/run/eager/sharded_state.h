@@ -1,5 +1,6 @@
-// What the ranks of a mesh [replicate, shard] hold of some parameters, and what FSDP2 does with it: parameters are put together,
-// gradients reduced unit by unit, parts updated by AdamW. Ranks count with parts fastest.
+// ShardedState: the shards of some parameters on the ranks of a mesh [replicate, shard], and
+// FSDP2's operations on them. It gathers parameters, reduces gradients unit by unit, and updates
+// shards with AdamW. Rank = replica * shard + part.
 #pragma once
 
 #include <optional>
@@ -13,19 +14,21 @@
 
 namespace heddle::run {
 
-// Chunks of the ceiling: the last ones are shorter, or empty.
+// Returns a chunk as torch.chunk does: of size ceil(size / chunks), where the last ones may be
+// shorter or empty.
 at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index);
 
 struct StateRanks {
   int64_t replicate = 1;
   int64_t shard = 1;
-  // Groups of so many that follow each other share a chunk, and cut it among themselves: two axes of a mesh. Divides `shard`.
+  // Splits a dimension over two mesh axes: every `inner` consecutive ranks share a chunk and split
+  // it among themselves. Divides `shard`.
   int64_t inner = 1;
 };
 
 class ShardedState {
  public:
-  // Parameters are given whole, in registration order.
+  // `params` are whole, in registration order.
   ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
                const StateRanks& ranks, const Reducer& reducer,
                std::optional<at::ScalarType> reduce_type);
@@ -37,13 +40,14 @@ class ShardedState {
   const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const { return state(rank).squares[i]; }
   const at::Tensor& grad(int64_t rank, size_t i) const { return state(rank).grads[i]; }
 
-  // Whole parameters, as the ranks of a replica put them together.
+  // Gathers whole parameters from the ranks of a replica.
   std::vector<at::Tensor> Gather(int64_t replica) const;
-  // Gradients of whole parameters, of every rank, to what each rank keeps. Those of a unit go when it is reduced.
+  // Reduces the gradients of whole parameters of every rank to shards. Frees those of a unit after
+  // its reduction.
   void Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank);
-  // The norm of what a rank has of each gradient, as a vector.
+  // Returns the norm of a rank's shard of each gradient, as a vector.
   at::Tensor Norms(int64_t rank) const;
-  // Clips by the norm of all gradients, unless the options say otherwise, and steps.
+  // Clips by the norm of all gradients if the options ask for it, and updates the shards.
   void Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& options, double lr,
               int64_t step);
 
@@ -57,9 +61,9 @@ class ShardedState {
   static void UpdateInLoop(RankState& state, const at::Tensor& factor,
                            const OptimizerOptions& options, double lr, int64_t step);
   const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
-  // The dimension that is cut.
+  // Returns the dimension that is split.
   int64_t ShardDim(size_t param) const;
-  // What a rank has of a parameter or its gradient.
+  // Returns a rank's shard of a parameter or its gradient.
   at::Tensor PartOf(const at::Tensor& whole, size_t param, int64_t part) const;
   void ReduceUnit(std::span<const size_t> params, std::span<std::vector<at::Tensor>> grads_by_rank);
 
@@ -69,7 +73,8 @@ class ShardedState {
   Reducer reducer_;
   std::optional<at::ScalarType> reduce_type_;
   std::vector<std::vector<int64_t>> shapes_;
-  // Parameters of each unit, in registration order; units in the order of their first parameters.
+  // Parameters of each unit, in registration order. Units are in the order of their first
+  // parameters.
   std::vector<std::vector<size_t>> units_;
   std::vector<RankState> states_;
 };

@@ -9,8 +9,7 @@ namespace heddle::run {
 
 Result<ModelConfig> ParseHfConfig(std::string_view text) {
   HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(text), "", Diag::kFileRead));
-  if (!document.root().is_object()) return Error(Diag::kFileRead, "is no JSON object");
-  HfConfig reader(document.root());
+  HfConfig reader(document);
   std::string type = reader.Text("model_type", "");
   std::vector<std::string_view> known;
   for (const Family* family : Families()) {
@@ -28,7 +27,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view text) {
     }
   }
   HEDDLE_RETURN_IF_ERROR(reader.status());
-  return Error(Diag::kUnknownModel, "`model_type` is `{}`{}; there are {}", type,
+  return Error(Diag::kUnknownModel, "`model_type` is `{}`{}; expected one of {}", type,
                NearestHint(type, known), Join(known, ", "));
 }
 

@@ -1,7 +1,8 @@
-// config.json of a Hugging Face folder, and the model that it describes.
+// Reads and writes config.json of a Hugging Face folder.
 //
-// Of the classes that Heddle has models for: LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM, DeepseekV3ForCausalLM. Whatever
-// would make transformers compute something else than Heddle does is refused by name, in both directions.
+// Supports LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM and DeepseekV3ForCausalLM.
+// Fields that would make transformers compute something else than Heddle are errors, in both
+// directions.
 #pragma once
 
 #include <string>
@@ -12,9 +13,10 @@
 
 namespace heddle::run {
 
-// The model that the text of a config.json describes; its flavor is `hf`.
+// Returns the model that the text of a config.json describes. Its flavor is `hf`.
 Result<ModelConfig> ParseHfConfig(std::string_view text);
-// The text for a model whose weights are of type `dtype` (`float32`). Fails for models that no class computes.
+// Returns the text for a model whose weights have type `dtype`, such as `float32`. Fails for models
+// that no class of transformers computes.
 Result<std::string> FormatHfConfig(const ModelConfig& config, std::string_view dtype);
 
 }  // namespace heddle::run

@@ -14,7 +14,7 @@
 namespace heddle::run {
 namespace {
 
-// A weight of the model on its way into files.
+// A weight of the model, to be written to a file.
 struct Piece {
   HfWeight weight;
   at::ScalarType type = at::kFloat;
@@ -45,7 +45,7 @@ std::vector<Piece> Pieces(const Model& model, const ParamSource& params, at::Sca
   return pieces;
 }
 
-// Which pieces share a file: neighbours, as many as fit.
+// Divides the pieces into files: consecutive pieces, as many as fit.
 std::vector<std::span<const Piece>> Files(std::span<const Piece> pieces, int64_t most) {
   std::vector<std::span<const Piece>> files;
   size_t begin = 0;
@@ -69,7 +69,7 @@ Status WritePieces(std::span<const Piece> pieces, const std::string& path) {
     std::vector<at::Tensor> parts = ToHf(piece.weight, whole.to(piece.type));
     for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(piece.weight.names[i], parts[i]);
   }
-  // Older versions of transformers refuse files that do not say this.
+  // Older versions of transformers reject files without this field.
   HEDDLE_TRY(std::string content, FormatSafetensors(tensors, {{"format", "pt"}}));
   return WriteFile(path, content);
 }

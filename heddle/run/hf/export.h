@@ -1,4 +1,4 @@
-// A model as a Hugging Face folder, which transformers loads.
+// Exports a model as a Hugging Face folder, which transformers loads.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace heddle::run {
 
 struct HfExportOptions {
-  // kF32 or kBF16. Biases of experts are f32 always.
+  // kF32 or kBF16. Biases of experts are always f32.
   DType dtype = DType::kF32;
-  // Weights are cut into files of at most so many bytes; a larger tensor has a file of its own.
+  // Maximum bytes of weights per file. A larger tensor has its own file.
   Bytes most_bytes = GiB(5);
 };
 
@@ -22,8 +22,8 @@ struct HfExport {
   Bytes bytes;
 };
 
-// Writes config.json, the weights, and their index if they are in several files, in place of an
-// export that the folder may have (export_folder.h). The folder and those above it are made.
+// Writes config.json, the weights, and an index if the weights are in several files. Replaces an
+// earlier export in the folder (export_folder.h). Creates missing folders.
 Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const std::string& folder,
                           const HfExportOptions& options = {});
 

@@ -43,10 +43,11 @@ Result<ExportFolder> ExportFolder::Open(const std::string& path) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
     // The other process owns the staging folder.
     ::close(std::exchange(folder.fd_, -1));
-    return FileError(Diag::kFileWrite, path,
-                     "another process exports into this folder; wait for it, or name another");
+    return FileError(
+        Diag::kFileWrite, path,
+        "another process exports into this folder; wait for it, or give another folder");
   }
-  // Left by an export that was killed.
+  // Left over from an export that was killed.
   HEDDLE_RETURN_IF_ERROR(RemoveTree(folder.PathOf("")));
   HEDDLE_RETURN_IF_ERROR(MakeDirectories(fmt::format("{}/{}", path, kStaging)));
   return folder;
@@ -67,9 +68,8 @@ std::string ExportFolder::PathOf(std::string_view name) const {
 
 Status ExportFolder::Commit(const std::vector<std::string>& names) {
   HEDDLE_TRY(std::vector<std::string> old, NamesIn(path_));
-  // In this order an index comes first, then a single file, then shards. An index and a single file
-  // cannot both be of one export: such a folder does not load, and without its index it still does
-  // not.
+  // Removes an index first, then a single file, then shards. A folder with an index and a single
+  // file mixes two exports and does not load; neither does it without the index.
   for (const std::string& name : old | std::views::reverse) {
     if (name != kHfIndex && name != kHfWhole && !IsHfShardName(name)) continue;
     std::string path = fmt::format("{}/{}", path_, name);

@@ -15,7 +15,7 @@ std::string In(const std::string& folder, std::string_view file) {
   return fmt::format("{}/{}", folder, file);
 }
 
-// Diagnostics about what is in a file name that file.
+// Adds the file to diagnostics about its content.
 Failure At(const std::string& path, Failure failure) {
   for (Diagnostic& diagnostic : failure.diagnostics) {
     if (diagnostic.file.empty()) diagnostic.file = path;
@@ -23,7 +23,7 @@ Failure At(const std::string& path, Failure failure) {
   return failure;
 }
 
-// Names of tensors, by the file that has them.
+// Names of tensors, by the file that contains them.
 using TensorsByFile = std::map<std::string, std::vector<std::string>>;
 
 Result<TensorsByFile> ParseIndex(std::string_view text) {
@@ -41,8 +41,8 @@ Result<TensorsByFile> ParseIndex(std::string_view text) {
   return files;
 }
 
-// The files of the folder's weights. Fails if the folder has others that look like its weights:
-// they are of another export, and it is not known which of the two is meant.
+// Returns the files of the folder's weights. Fails if the folder has other files that look like its
+// weights: they belong to another export, and the user could mean either.
 Result<TensorsByFile> FindFiles(const std::string& folder) {
   HEDDLE_TRY(std::vector<std::string> names, NamesIn(folder));
   auto has = [&](std::string_view name) { return std::ranges::find(names, name) != names.end(); };
@@ -57,11 +57,11 @@ Result<TensorsByFile> FindFiles(const std::string& folder) {
   } else if (has(kHfWhole)) {
     files.emplace(kHfWhole, std::vector<std::string>());
   } else {
-    return At(folder, Error(Diag::kFileRead, "has neither {} nor {}", kHfWhole, kHfIndex));
+    return At(folder, Error(Diag::kFileRead, "contains neither {} nor {}", kHfWhole, kHfIndex));
   }
   for (const auto& [file, tensors] : files) {
     if (!has(file))
-      return At(folder, Error(Diag::kFileRead, "has no {}, which {} names", file, kHfIndex));
+      return At(folder, Error(Diag::kFileRead, "has no {}, but {} lists it", file, kHfIndex));
   }
   for (const std::string& name : names) {
     if ((name != kHfWhole && !IsHfShardName(name)) || files.contains(name)) continue;
@@ -70,7 +70,7 @@ Result<TensorsByFile> FindFiles(const std::string& folder) {
                     "has {}, which {}; two exports are mixed: remove the files of one, or export "
                     "again",
                     name,
-                    indexed ? fmt::format("{} does not name", kHfIndex)
+                    indexed ? fmt::format("{} does not list", kHfIndex)
                             : fmt::format("is not part of {}", kHfWhole)));
   }
   return files;
@@ -100,9 +100,9 @@ Result<HfTensors> HfTensors::Open(const std::string& folder) {
     const SafetensorsFile& kept = *tensors.files_.back();
     for (const SafetensorsFile::Entry& entry : kept.entries()) {
       if (!tensors.places_.try_emplace(entry.name, Place{&kept, &entry}).second)
-        return At(kept.path(),
-                  Error(Diag::kFileRead, "has `{}`, which another file of the folder has, too",
-                        entry.name));
+        return At(
+            kept.path(),
+            Error(Diag::kFileRead, "has `{}`, but so has another file of the folder", entry.name));
     }
     for (const std::string& name : listed) {
       if (kept.Find(name) == nullptr)
@@ -116,7 +116,7 @@ Result<HfTensors> HfTensors::Open(const std::string& folder) {
     for (const SafetensorsFile::Entry& entry : kept.entries()) {
       if (!listed_has(entry.name))
         return At(kept.path(),
-                  Error(Diag::kFileRead, "has `{}`, which {} does not name", entry.name, kHfIndex));
+                  Error(Diag::kFileRead, "has `{}`, which {} does not list", entry.name, kHfIndex));
     }
   }
   return tensors;

@@ -1,4 +1,5 @@
-// A Hugging Face folder: config.json, and safetensors in one file or in several with an index.
+// A Hugging Face folder: config.json, and weights in one safetensors file or in several with an
+// index.
 #pragma once
 
 #include <map>
@@ -10,7 +11,7 @@
 
 namespace heddle::run {
 
-// The model that config.json in the folder describes.
+// Reads config.json of the folder and returns the model that it describes.
 Result<ModelConfig> ReadHfConfig(const std::string& folder);
 
 class HfTensors {
@@ -23,7 +24,7 @@ class HfTensors {
   // Reads the index, if there is one, and the headers of all files.
   static Result<HfTensors> Open(const std::string& folder);
 
-  // Of all tensors, by name.
+  // All tensors by name.
   const std::map<std::string, Place>& places() const { return places_; }
   const Place* Find(const std::string& name) const;
 

@@ -7,13 +7,16 @@
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/hf/folder.h"
 #include "heddle/run/hf/names.h"
-#include "heddle/run/train/misfits.h"
+#include "heddle/run/train/weight_load_errors.h"
 
 namespace heddle::run {
 namespace {
 
-// What folders have besides the weights that a model computes with: a copy of the table that it is tied to, tables of rotations that
-// older versions of transformers wrote, and layers behind the last, which predict further tokens.
+// Tensors of a folder that the model does not need:
+//
+// - the copy of a tied table
+// - rotation tables, which older versions of transformers wrote
+// - layers after the last, which predict further tokens
 bool MayBeLeft(const ModelConfig& config, const std::string& name) {
   if (config.tied && name == "lm_head.weight") return true;
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
@@ -28,9 +31,7 @@ bool MayBeLeft(const ModelConfig& config, const std::string& name) {
 class FolderLoader {
  public:
   FolderLoader(Model& model, const std::string& folder, HfTensors tensors)
-      : model_(model),
-        tensors_(std::make_shared<HfTensors>(std::move(tensors))),
-        misfits_(folder) {}
+      : model_(model), tensors_(std::make_shared<HfTensors>(std::move(tensors))), errors_(folder) {}
 
   Result<ParamSource> Run() {
     for (const ParamSpec& param : model_.params)
@@ -40,9 +41,9 @@ class FolderLoader {
     }
     for (const auto& [name, place] : tensors_->places()) {
       if (!used_.contains(name) && !MayBeLeft(model_.config, name))
-        misfits_.Add(fmt::format("has `{}`, which the model has not", name));
+        errors_.Add(fmt::format("has `{}`, which the model does not have", name));
     }
-    if (!misfits_.empty()) return misfits_.Take();
+    if (!errors_.empty()) return errors_.Take();
     HEDDLE_RETURN_IF_ERROR(LoadBuffers());
     return ParamSource([weights = std::move(weights_), tensors = tensors_, type = master()](
                            size_t param) { return Read(*tensors, weights[param], type); });
@@ -59,7 +60,7 @@ class FolderLoader {
     for (const std::string& part : weight.names) {
       used_.insert(part);
       const HfTensors::Place* place = tensors_->Find(part);
-      misfits_.Check(part, place == nullptr ? nullptr : place->entry, shape, type);
+      errors_.Check(part, place == nullptr ? nullptr : place->entry, shape, type);
     }
     return weight;
   }
@@ -86,7 +87,7 @@ class FolderLoader {
   Model& model_;
   // Shared with the source.
   std::shared_ptr<HfTensors> tensors_;
-  Misfits misfits_;
+  WeightLoadErrors errors_;
   std::unordered_set<std::string> used_;
   std::vector<HfWeight> weights_;
 };

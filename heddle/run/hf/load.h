@@ -1,4 +1,4 @@
-// Where training takes its first weights from: a file of Heddle's, or a Hugging Face folder.
+// Loads the first weights of a training run from a file of Heddle's or a Hugging Face folder.
 #pragma once
 
 #include <string>
@@ -8,9 +8,10 @@
 
 namespace heddle::run {
 
-// The parameters of a model from a .safetensors file or from a Hugging Face folder. Biases of experts that a folder has become the
-// model's. Fails with all names that are missing, that are not the model's, and that have another shape or an element type that the
-// master weights cannot hold exactly. The model must outlive the source.
+// Loads the parameters of a model from a .safetensors file or a Hugging Face folder. Biases of
+// experts in a folder are stored into the model. The error lists all tensors that are missing,
+// unexpected, of another shape, or of an element type that the master weights cannot represent
+// exactly. The model must outlive the result.
 Result<ParamSource> LoadParams(Model& model, const std::string& path);
 
 }  // namespace heddle::run

@@ -41,7 +41,8 @@ const HfName& InLayer(const ModelConfig& config, std::string_view name) {
   HEDDLE_CHECK(false, "Hugging Face has no name for " + std::string(name));
 }
 
-// Exchanges the last of `heads` x `rows` x `columns` rows: what was [rows, columns] within a head is [columns, rows].
+// Within each head, transposes rows of shape [half, 2] (rotated pairs) to [2, half] (halves), or
+// back.
 at::Tensor Reordered(const at::Tensor& tensor, int64_t heads, bool pairs_to_halves) {
   int64_t half = tensor.size(0) / heads / 2;
   at::Tensor split = pairs_to_halves ? tensor.view({heads, half, 2, tensor.size(1)})

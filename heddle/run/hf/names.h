@@ -1,4 +1,4 @@
-// What Hugging Face calls the weights of Heddle's models, and how it lays them out.
+// Hugging Face's names for the weights of Heddle's models, and their layouts.
 #pragma once
 
 #include <string>
@@ -11,17 +11,18 @@
 namespace heddle::run {
 
 struct HfWeight {
-  // The tensors that make it up: itself, or one for each expert.
+  // The tensors of the weight: a single one, or one per expert.
   std::vector<std::string> names;
   bool stacked = false;
-  // Rows of so many heads stand in another order, for rotary embedding of halves instead of pairs; 0 for rows in ours.
+  // Number of heads whose rows are reordered, because Hugging Face rotates halves of a head instead
+  // of pairs; 0 if rows are not reordered.
   int64_t rotated_heads = 0;
 };
 
-// Of a parameter or a bias of experts, by its full name.
+// Returns the Hugging Face tensors of a parameter or a bias of experts, given by its full name.
 HfWeight HfWeightOf(const ModelConfig& config, const std::string& name);
 
-// Their tensors to ours, and back.
+// Converts tensors from and to Hugging Face's layout.
 at::Tensor FromHf(const HfWeight& weight, const std::vector<at::Tensor>& tensors);
 std::vector<at::Tensor> ToHf(const HfWeight& weight, const at::Tensor& tensor);
 

@@ -12,14 +12,14 @@
 namespace heddle::run {
 namespace {
 
-// A line without an end is passed on in pieces of this size.
+// An unfinished line is forwarded in pieces of this size.
 constexpr size_t kLongestLine = 1 << 16;
 
 void WriteAll(int to, std::string_view bytes) {
   while (!bytes.empty()) {
     ssize_t written = ::write(to, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
-    // Whoever read this has gone. The job goes on.
+    // The reader has closed the pipe. The job continues without it.
     if (written <= 0) return;
     bytes.remove_prefix(static_cast<size_t>(written));
   }
@@ -49,7 +49,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// In the child, between fork and exec: only calls that are safe there.
+// Runs in the child between fork and exec, so it makes async-signal-safe calls only.
 [[noreturn]] void Become(pid_t parent, const Pipe& out, const Pipe& err, char* const* args,
                          char* const* environment) {
   ::setpgid(0, 0);
@@ -126,13 +126,13 @@ Result<Child> StartChild(int64_t rank, const std::string& program,
   if (out.Open() && err.Open()) pid = ::fork();
   if (pid == 0) Become(parent, out, err, arg_pointers.data(), environment_pointers.data());
   if (pid < 0) {
-    Failure failure = Error(Diag::kLaunch, "the process of rank {} cannot be started: {}", rank,
-                            std::strerror(errno));
+    Failure failure =
+        Error(Diag::kLaunch, "cannot start the process of rank {}: {}", rank, std::strerror(errno));
     out.Close();
     err.Close();
     return failure;
   }
-  // The child does the same. Whichever comes first, signals reach its group from here on.
+  // The child makes the same call. Whichever runs first, signals reach the group from here on.
   ::setpgid(pid, pid);
   ::close(out.write);
   ::close(err.write);

@@ -1,4 +1,4 @@
-// Child: one process of a job, and what it writes.
+// Child: one process of a job, and its output.
 #pragma once
 
 #include <string>
@@ -10,18 +10,19 @@
 
 namespace heddle::run {
 
-// What a process writes to one of its standard streams, passed on line by line.
+// Forwards one output stream of a process, line by line.
 class ChildOutput {
  public:
-  // Lines go to the descriptor `to`, each behind `prefix`; without a prefix, bytes go there as they come.
+  // Writes lines to the descriptor `to`, each with `prefix`. With an empty prefix, forwards bytes
+  // as they arrive.
   ChildOutput(int from, int to, std::string prefix)
       : from_(from), to_(to), prefix_(std::move(prefix)) {}
 
-  // -1 when there is no more to come.
+  // The descriptor to read from; -1 after the end of the output.
   int fd() const { return from_; }
-  // Passes on what is there. Never blocks on reading.
+  // Forwards the available bytes. Never blocks on reading.
   void Forward();
-  // Passes on what is left, and closes.
+  // Forwards the remaining bytes, and closes the descriptor.
   void Finish();
 
  private:
@@ -31,7 +32,7 @@ class ChildOutput {
   int from_;
   int to_;
   std::string prefix_;
-  // A line whose end has not come yet.
+  // A line whose end has not arrived yet.
   std::string open_line_;
 };
 
@@ -42,8 +43,9 @@ struct Child {
   std::vector<ChildOutput> outputs;
 };
 
-// Starts a program with exactly this environment (`NAME=value`), in a process group of its own, so that a terminal's signals reach it
-// through the launcher only. Standard input is empty. It is killed when this thread ends.
+// Starts a program with exactly this environment (`NAME=value`). It runs in its own process group,
+// so a terminal's signals reach it only through the launcher. Standard input is empty. The program
+// is killed when this thread ends.
 Result<Child> StartChild(int64_t rank, const std::string& program,
                          const std::vector<std::string>& args,
                          const std::vector<std::string>& environment);

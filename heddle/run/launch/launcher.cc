@@ -26,7 +26,7 @@ namespace {
 using std::chrono::milliseconds;
 using Time = std::chrono::steady_clock::time_point;
 
-// Between asking a process to end and killing it.
+// Time between asking a process to end and killing it.
 constexpr milliseconds kLastWords{1000};
 
 sigset_t Watched() {
@@ -53,11 +53,11 @@ std::vector<std::string> EnvironmentOf(const Job& job, int64_t rank) {
   return all;
 }
 
-// A job under way.
+// A running job.
 class Running {
  public:
   Running(const Job& job, int signals) : job_(job), signals_(signals) {}
-  // Whatever is left, and cannot be left to itself.
+  // Kills the remaining processes: none may outlive the launcher.
   ~Running() {
     Signal(SIGKILL);
     for (Child& child : children_) {
@@ -67,7 +67,7 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  // Notes signals that ask for the end, and passes them on.
+  // Records signals that ask the job to end, and forwards them.
   void ReadSignals() {
     signalfd_siginfo info{};
     while (::read(signals_, &info, sizeof(info)) == sizeof(info)) {
@@ -111,7 +111,7 @@ class Running {
     }
   }
 
-  // Until something happens, or it is time to go on with ending the job. Passes on what was written.
+  // Waits for an event or the deadline, and forwards output.
   void Wait() {
     std::vector<pollfd> polled{{signals_, POLLIN, 0}};
     std::vector<ChildOutput*> outputs;
@@ -148,7 +148,7 @@ class Running {
     }
   }
 
-  // First asked, then killed: a process that was stopped hears nothing else.
+  // Asks first and kills later. SIGKILL is the only signal that ends a stopped process.
   void EndTheRest() {
     if (!deadline_ || std::chrono::steady_clock::now() < *deadline_) return;
     Signal(asked_ ? SIGKILL : SIGTERM);
@@ -160,7 +160,7 @@ class Running {
   int signals_;
   std::vector<Child> children_;
   JobEnd end_;
-  // When those that still run are dealt with, once one has failed.
+  // After a failure: when to end the processes that still run.
   std::optional<Time> deadline_;
   bool asked_ = false;
 };
@@ -187,7 +187,7 @@ SetupGuard::SetupGuard(const SignalGate& gate) : done_(::eventfd(0, EFD_CLOEXEC)
     while (::poll(polled.data(), polled.size(), -1) < 0 || polled[1].revents == 0) {
       if (::read(signals, &info, sizeof(info)) != sizeof(info) || info.ssi_signo == SIGCHLD)
         continue;
-      // Pending for the whole process, it ends this thread and so the process once it is unblocked.
+      // The signal is pending for the whole process; unblocking it ends the process.
       auto signal = static_cast<int>(info.ssi_signo);
       ::signal(signal, SIG_DFL);
       ::kill(::getpid(), signal);
@@ -206,8 +206,7 @@ SetupGuard::~SetupGuard() {
 }
 
 Result<JobEnd> RunJob(const Job& job, const SignalGate& gate) {
-  if (gate.fd() < 0)
-    return Error(Diag::kLaunch, "signals cannot be read: {}", std::strerror(errno));
+  if (gate.fd() < 0) return Error(Diag::kLaunch, "cannot read signals: {}", std::strerror(errno));
   Running running(job, gate.fd());
   running.ReadSignals();
   if (int stopped = running.end().stopped; stopped != 0)

@@ -1,10 +1,10 @@
 // Launcher: runs a program once for each rank of a job, on this machine.
 //
-// Each process has RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as
-// torchrun sets them. Standard output of rank 0 is the job's. Everything else that processes write
-// goes to standard error, each line with the prefix `[rank 2] `. Signals that ask this process to
-// end are passed on, and JobEnd names them. When a process fails, the others get a while to say
-// what they saw, and are then killed. No process outlives this one, however it ends.
+// Each process has RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE in its environment, as with
+// torchrun. Standard output of rank 0 is the job's. All other output goes to standard error, each
+// line with a prefix such as `[rank 2] `. The launcher forwards signals that ask it to end, and
+// JobEnd names them. When a process fails, the others have a grace period to report their errors,
+// and are then killed. No process outlives the launcher, however it ends.
 #pragma once
 
 #include <chrono>
@@ -21,14 +21,14 @@ struct Job {
   std::string program;
   std::vector<std::string> args;
   int64_t processes = 1;
-  // Besides this process's own environment.
+  // Added to this process's own environment.
   std::vector<std::pair<std::string, std::string>> environment;
-  // How long the others may go on when one has failed.
+  // Grace period of the other processes after one has failed.
   std::chrono::milliseconds grace{5000};
 };
 
-// Signals that end a job are held back while this lives, in this thread and in those that it starts later: the launcher reads them.
-// Make it before anything that starts threads.
+// Blocks signals that end a job while it exists, in this thread and in threads that it starts
+// later. The launcher reads them instead. Create it before anything that starts threads.
 class SignalGate {
  public:
   SignalGate();
@@ -36,15 +36,15 @@ class SignalGate {
   SignalGate(const SignalGate&) = delete;
   SignalGate& operator=(const SignalGate&) = delete;
 
-  // Readable when a signal has come; -1 if it cannot be made.
+  // Readable when a signal has arrived; -1 if it could not be created.
   int fd() const { return fd_; }
 
  private:
   int fd_ = -1;
 };
 
-// While this lives, a signal that the gate blocks ends this process, as it would without the gate.
-// For work between making the gate and RunJob.
+// While it exists, a signal that the gate blocks ends this process, as without the gate. For the
+// work between creating the gate and RunJob.
 class SetupGuard {
  public:
   explicit SetupGuard(const SignalGate& gate);
@@ -53,28 +53,28 @@ class SetupGuard {
   SetupGuard& operator=(const SetupGuard&) = delete;
 
  private:
-  // Readable when the thread has to end.
+  // Readable when the thread must end.
   int done_ = -1;
   std::thread thread_;
 };
 
-// How the first process that failed did so; 0 if all are well.
+// How the first failed process ended; all 0 if none failed.
 struct JobEnd {
   int64_t rank = 0;
-  // What it exited with, or the signal that ended it.
+  // Its exit code, or the signal that ended it.
   int code = 0;
   int signal = 0;
-  // The first signal that asked the job to end; 0 if none did. Such a job must not start again.
+  // The first signal that asked the job to end; 0 if none did. Such a job must not be restarted.
   int stopped = 0;
 
   bool ok() const { return code == 0 && signal == 0; }
 };
 
-// Runs the job to its end. Fails if its processes cannot be started. If a signal has asked the job
-// to end since the gate was made, starts none, and returns as if that signal had ended rank 0.
+// Runs the job to its end. Fails if a process cannot be started. If a signal has asked the job to
+// end since the gate was created, starts no process and returns as if that signal had ended rank 0.
 Result<JobEnd> RunJob(const Job& job, const SignalGate& gate);
 
-// The file of this process's program, empty if nobody knows, and what it was given on the command line.
+// The path of this process's program (empty if unknown), and its command-line arguments.
 std::string ThisProgram();
 std::vector<std::string> TheseArguments();
 

@@ -23,7 +23,7 @@ struct Ran {
   std::string err;
 };
 
-// A shell script on every rank, and what came out of it.
+// Runs a shell script on every rank, and returns its output.
 Ran RunScript(const std::string& script, int64_t processes,
               milliseconds grace = milliseconds(500)) {
   Ran ran;
@@ -62,7 +62,7 @@ TEST(Launcher, TheFirstFailureCounts) {
   Ran ran = RunScript("[ $RANK = 1 ] && exit 7; sleep 30; echo slept", 3);
   EXPECT_EQ(ran.end.rank, 1);
   EXPECT_EQ(ran.end.code, 7);
-  // The others were ended before they were done.
+  // The launcher ended the others before they were done.
   EXPECT_EQ(ran.out + ran.err, "");
 }
 
@@ -145,7 +145,7 @@ TEST(Launcher, SaysThatItCannotStartAProcess) {
     said = end.diagnostics();
   }
   EXPECT_EQ(said[0].kind, Diag::kLaunch);
-  EXPECT_EQ(said[0].message, "the process of rank 0 cannot be started: Too many open files");
+  EXPECT_EQ(said[0].message, "cannot start the process of rank 0: Too many open files");
 }
 
 TEST(Launcher, NoProcessOutlivesIt) {
@@ -177,7 +177,7 @@ TEST(Launcher, NoProcessOutlivesIt) {
     std::getline(file, stat);
     gone = stat.empty() || stat.find(") Z") != std::string::npos;
   }
-  // It was ended, and did not come to its own end.
+  // The launcher ended it early.
   EXPECT_FALSE(ReadFile(slept).ok());
 }
 

@@ -23,7 +23,7 @@ Result<std::unique_ptr<LineProcess>> LineProcess::Start(const std::vector<std::s
   ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, error_file.c_str(),
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  // The launcher blocks signals in its own threads only.
+  // Unblocks signals in the program: the launcher blocks them in its own threads only.
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   sigset_t none;

@@ -1,4 +1,4 @@
-// LineProcess: a program that this process starts, and whose standard output it reads line by line.
+// LineProcess: starts a program and reads its standard output line by line.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace heddle::run {
 
 class LineProcess {
  public:
-  // Looks the program up as a shell does. Standard input is empty; standard error goes to
-  // `error_file`. Fails if the program cannot be started.
+  // Starts a program, found as a shell finds it. Its standard input is empty; its standard error
+  // goes to `error_file`. Fails if the program cannot be started.
   static Result<std::unique_ptr<LineProcess>> Start(const std::vector<std::string>& command,
                                                     const std::string& error_file);
   // Ends the program if it still runs.
@@ -23,9 +23,9 @@ class LineProcess {
   LineProcess(const LineProcess&) = delete;
   LineProcess& operator=(const LineProcess&) = delete;
 
-  // The next line, without its end. Blocks; nullopt when the program has closed its output.
+  // Returns the next line without its end. Blocks; nullopt when the program has closed its output.
   std::optional<std::string> ReadLine();
-  // Waits for the end. The exit code, or 128 and the number of the signal, as shells count.
+  // Waits for the end. Returns the exit code, or 128 + signal number, as shells do.
   int Wait();
 
  private:

@@ -40,7 +40,7 @@ TEST_F(LineProcessTest, IsEndedByASignal) {
   EXPECT_EQ(process->Wait(), 128 + 9);
 }
 
-// The test would hang otherwise.
+// Hangs if the destructor does not end the program.
 TEST_F(LineProcessTest, EndsWithItsObject) {
   auto process = Start("echo ready; exec sleep 1000");
   EXPECT_EQ(process->ReadLine(), "ready");

@@ -25,7 +25,7 @@ Result<std::unique_ptr<AppendFile>> AppendFile::Open(const std::string& path, bo
 AppendFile::~AppendFile() { ::close(fd_); }
 
 Status AppendFile::Append(std::string_view record) {
-  // What is no file, such as a pipe, has no end to go back to.
+  // Pipes cannot seek, so a partial record remains there.
   off_t end = ::lseek(fd_, 0, SEEK_END);
   while (!record.empty()) {
     ssize_t n = ::write(fd_, record.data(), record.size());

@@ -1,4 +1,4 @@
-// A file that records are added to, each whole and at once.
+// AppendFile: appends records to a file, each in one write.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@ namespace heddle::run {
 
 class AppendFile {
  public:
-  // Adds to what is there. `fresh` begins with nothing.
+  // Opens a file for appending. `fresh` truncates it.
   static Result<std::unique_ptr<AppendFile>> Open(const std::string& path, bool fresh);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  // Without buffers, so that a record outlives this process. Of a record that does not fit on the disk nothing stays, so that the next
-  // may follow it.
+  // Writes without buffers, so that the record survives a crash of this process. If the record does
+  // not fit on the disk, removes the written part, so that the next record can follow.
   Status Append(std::string_view record);
 
  private:

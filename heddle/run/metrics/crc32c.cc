@@ -5,7 +5,7 @@
 namespace heddle::run {
 namespace {
 
-// What a byte does to the checksum; the polynomial is reflected.
+// The effect of each byte on the checksum, for the reflected polynomial.
 constexpr std::array<uint32_t, 256> MakeTable() {
   std::array<uint32_t, 256> table{};
   for (uint32_t i = 0; i < 256; ++i) {

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// JSON has no NaN and no infinity: `null` stands for them.
+// JSON lacks NaN and infinity, so they become `null`.
 Json Number(double x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
 std::string JsonLine(const StepMetrics& m) {
@@ -43,7 +43,8 @@ class JsonlFile final : public MetricsFile {
   std::unique_ptr<AppendFile> file_;
 };
 
-// The lines of steps up to `last`. A line that is cut off, as by a crash, goes with those behind it.
+// Returns the lines of steps up to `last`. Drops a line that a crash has cut off, and all lines
+// after it.
 std::string LinesUpTo(std::string_view text, int64_t last) {
   std::string kept;
   while (!text.empty()) {
@@ -62,14 +63,14 @@ std::string LinesUpTo(std::string_view text, int64_t last) {
 }  // namespace
 
 Result<std::unique_ptr<MetricsFile>> OpenJsonl(const std::string& path, int64_t after_step) {
-  // Also checks that it can be written, before anything that was there is touched.
+  // Also checks that the file is writable, before the existing content is changed.
   HEDDLE_TRY(auto file, AppendFile::Open(path, after_step == 0));
   if (after_step > 0) {
     HEDDLE_TRY(std::string text, ReadFile(path));
     std::string kept = LinesUpTo(text, after_step);
     if (kept != text) {
       HEDDLE_RETURN_IF_ERROR(WriteFile(path, kept));
-      // What was opened is no longer the file of this name.
+      // WriteFile has replaced the opened file.
       HEDDLE_TRY(file, AppendFile::Open(path, false));
     }
   }

@@ -9,7 +9,7 @@
 namespace heddle::run {
 namespace {
 
-// A braille character is 2 dots wide and 4 high; its code is U+2800 and a bit for each dot.
+// A braille character has 2 x 4 dots; its code point is U+2800 plus one bit per dot.
 constexpr int64_t kDotsAcross = 2;
 constexpr int64_t kDotsDown = 4;
 constexpr uint8_t kDots[kDotsDown][kDotsAcross] = {
@@ -30,12 +30,12 @@ struct Range {
   }
 };
 
-// The losses of the steps of each column.
+// Returns the range of losses in each column.
 std::vector<Range> Columns(std::span<const double> losses, int64_t count) {
   std::vector<Range> columns(static_cast<size_t>(count));
   for (size_t i = 0; i < losses.size(); ++i)
     columns[i * columns.size() / losses.size()].Add(losses[i]);
-  // A line runs through columns that no step falls into.
+  // Columns without steps continue the line.
   for (size_t c = 1; c < columns.size(); ++c) {
     if (columns[c].empty()) columns[c] = columns[c - 1];
   }
@@ -50,7 +50,7 @@ class Canvas {
     cells_[static_cast<size_t>(y / kDotsDown * width_ + x / kDotsAcross)] |=
         kDots[y % kDotsDown][x % kDotsAcross];
   }
-  // Without what is blank at its end.
+  // Returns a row without trailing blanks.
   std::string Row(int64_t row) const {
     auto begin = cells_.begin() + row * width_;
     auto end = begin + width_;
@@ -89,7 +89,7 @@ std::string LossCurve(std::span<const double> losses, int64_t first_step, const 
   for (size_t x = 0; x < columns.size(); ++x) {
     if (columns[x].empty()) continue;
     Range drawn = columns[x];
-    // The curve has no gaps: it reaches the nearest dot of the column before.
+    // Extends the column to the nearest dot of the previous one, so that the curve has no gaps.
     if (!before.empty() && before.least > drawn.most) drawn.Add(before.least);
     if (!before.empty() && before.most < drawn.least) drawn.Add(before.most);
     for (int64_t y = dot(drawn.most); y <= dot(drawn.least); ++y)

@@ -1,4 +1,4 @@
-// A curve in characters.
+// A loss curve in characters.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct CurveSize {
   int64_t height = 12;
 };
 
-// The losses of steps `first_step` and up, drawn with braille dots: a column of dots stands for equally many steps and shows their
-// least and largest loss. Losses that are not finite are left out. Empty if fewer than two are left.
+// Draws the losses of steps from `first_step` on with braille dots. Each column of dots covers the
+// same number of steps, from their smallest to their largest loss. Losses that are not finite are
+// skipped. Returns an empty string if fewer than two are left.
 std::string LossCurve(std::span<const double> losses, int64_t first_step,
                       const CurveSize& size = {});
 

@@ -1,4 +1,4 @@
-// Files that metrics go to, a record for each step, complete after every step.
+// Files of metrics, with one record per step. They are complete after every step.
 #pragma once
 
 #include <memory>
@@ -15,11 +15,12 @@ class MetricsFile {
   virtual Status Write(const StepMetrics& metrics) = 0;
 };
 
-// A line of JSON for each step. Lines of a file that is there stay up to step `after_step`: a run that goes on from a step leaves
-// the file that the undisturbed one would.
+// Opens a file with one line of JSON per step. Keeps existing lines up to step `after_step`, so
+// that a resumed run produces the same file as an uninterrupted one.
 Result<std::unique_ptr<MetricsFile>> OpenJsonl(const std::string& path, int64_t after_step);
 
-// A file of TensorBoard's events in `folder`, with TorchTitan's names. A run that goes on makes another; TensorBoard shows them as one.
+// Opens a file of TensorBoard events in `folder`, with TorchTitan's names. A resumed run writes
+// another file; TensorBoard shows them as one.
 Result<std::unique_ptr<MetricsFile>> OpenTensorBoard(const std::string& folder);
 
 }  // namespace heddle::run

@@ -52,7 +52,7 @@ TEST(StepLine, IsTorchTitans) {
 
 TEST(Progress, SaysWhatIsLeft) {
   EXPECT_EQ(ProgressLine("step", 0, 3, 12, 3), "step 3 of 12 [######..................] 9 s left");
-  // Ten steps of an earlier run took no time of this one.
+  // The ten steps of the earlier run do not count in the rate.
   EXPECT_EQ(ProgressLine("step", 10, 12, 24, 100),
             "step 12 of 24 [############............] 10 min 00 s left");
   EXPECT_EQ(ProgressLine("step", 0, 0, 24, 0), "step 0 of 24 [........................]");
@@ -71,7 +71,7 @@ TEST(LossCurve, FallsFromLeftToRight) {
             "  0.1619 ┤        ⠈⠉⠓⠒⠦⠤⠤⢤⣀⣀⣀⣀\n"
             "         └────────────────────\n"
             "          1            step 40\n");
-  // A column without steps goes on at the height of the one before.
+  // A column without steps keeps the height of the previous one.
   EXPECT_EQ(LossCurve(std::vector<double>{2, NAN, 1}, 7, {6, 2}),
             "       2 ┤⠉⠉⠉⠉⡇\n"
             "       1 ┤    ⣇⣀\n"
@@ -127,7 +127,7 @@ TEST_F(LogTest, JsonlGoesOnAsIfNothingHadHappened) {
   options.after_step = 3;
   Run(options, 4, 6);
   EXPECT_EQ(*ReadFile(options.jsonl), whole);
-  // From the start: nothing stays.
+  // A run from the start keeps nothing.
   options.after_step = 0;
   Run(options, 1, 6);
   EXPECT_EQ(*ReadFile(options.jsonl), whole);
@@ -165,7 +165,7 @@ TEST_F(LogTest, AFullDiskIsReportedOnceAndTrainingGoesOn) {
   TrainingLogOptions options{.steps = 3, .jsonl = "/dev/full"};
   Run(options, 1, 3);
   EXPECT_EQ(err_.str(),
-            "training goes on without this file: cannot write `/dev/full`: No space left on "
+            "training continues without this file: cannot write `/dev/full`: No space left on "
             "device [file-write]\n");
   EXPECT_NE(out_.str().find("step:  3"), std::string::npos);
 }

@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kBarWidth = 24;
 
-// `12 s`, `3 min 05 s`, `2 h 07 min`.
+// Formats a duration as `12 s`, `3 min 05 s` or `2 h 07 min`.
 std::string FormatLeft(double seconds) {
-  // A rate of the first moments may say anything.
+  // The rate of the first moments can be arbitrarily wrong.
   auto s = static_cast<int64_t>(std::clamp(std::ceil(seconds), 0.0, 1e9));
   if (s < 60) return fmt::format("{} s", s);
   if (s < 3600) return fmt::format("{} min {:02} s", s / 60, s % 60);

@@ -1,4 +1,5 @@
-// Progress of long work, on a terminal: one line that is written over, `step 3 of 25 [##......] 12 s left`. Elsewhere nothing.
+// Progress of long work as one line on a terminal: `step 3 of 25 [##......] 12 s left`. Prints
+// nothing elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +13,20 @@ namespace heddle::run {
 // Whether this is standard error, and a terminal.
 bool IsErrorTerminal(const std::ostream& stream);
 
-// `step 3 of 25 [##......] 1 min 12 s left`, after `seconds` for the steps from `begin` on.
+// Returns `step 3 of 25 [##......] 1 min 12 s left`, if the steps after `begin` took `seconds`.
 std::string ProgressLine(const std::string& what, int64_t begin, int64_t done, int64_t all,
                          double seconds);
 
 class Progress {
  public:
-  // What was done before, `begin`, took no time.
+  // `begin` steps are already done and do not count in the rate.
   Progress(std::ostream& stream, std::string what, int64_t all, int64_t begin = 0);
   ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Show(int64_t done);
-  // Takes the line away.
+  // Erases the line.
   void Clear();
 
  private:

@@ -9,7 +9,7 @@
 namespace heddle::run {
 namespace {
 
-// TorchTitan's colours of a step line.
+// TorchTitan's colors of a step line.
 constexpr std::string_view kRed = "\x1b[31m";
 constexpr std::string_view kGreen = "\x1b[32m";
 constexpr std::string_view kYellow = "\x1b[33m";
@@ -41,7 +41,7 @@ std::string Memory(const StepMetrics& m) {
                      100 * m.memory_share);
 }
 
-// `1,234`; whatever else a double may be, as it is.
+// Formats a rate as `1,234`; huge and non-finite numbers without commas.
 std::string Rate(double rate) {
   if (!(std::abs(rate) < 1e18)) return fmt::format("{}", rate);
   return WithCommas(std::llround(rate));
@@ -61,7 +61,7 @@ std::optional<double> ExpertImbalance(const StepMetrics& m) {
 }
 
 std::string StepLine(const StepMetrics& m, bool color) {
-  // Commas as in `1,234.50`.
+  // Adds commas, as in `1,234.50`.
   std::string tflops = fmt::format("{:.2f}", m.tflops);
   if (std::abs(m.tflops) >= 1000 && std::abs(m.tflops) < 1e15)
     tflops = WithCommas(static_cast<int64_t>(m.tflops)) + tflops.substr(tflops.find('.'));

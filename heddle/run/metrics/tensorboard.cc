@@ -1,4 +1,5 @@
-// TensorBoard's event files: records of TFRecord, each with an Event of tensorflow/core/util/event.proto.
+// TensorBoard's event files: TFRecord records that each contain an Event
+// (tensorflow/core/util/event.proto).
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -13,7 +14,7 @@
 namespace heddle::run {
 namespace {
 
-// The wire format of protocol buffers: a field is its number and kind, then its content.
+// Wire types of protocol buffers. A field is its number and wire type, then its content.
 enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 void AppendVarint(std::string& out, uint64_t value) {
@@ -39,7 +40,7 @@ void AppendBytes(std::string& out, uint64_t field, std::string_view bytes) {
   out += bytes;
 }
 
-// The beginning of every event: wall_time = 1, step = 2.
+// Returns the beginning of an event: wall_time = 1, step = 2.
 std::string Event(double time, int64_t step) {
   std::string out;
   AppendTag(out, 1, kFixed64);
@@ -49,7 +50,7 @@ std::string Event(double time, int64_t step) {
   return out;
 }
 
-// A value of a summary: tag = 1, simple_value = 2.
+// Appends a value of a summary: tag = 1, simple_value = 2.
 void AppendScalar(std::string& summary, std::string_view tag, double value) {
   std::string scalar;
   AppendBytes(scalar, 1, tag);
@@ -58,7 +59,7 @@ void AppendScalar(std::string& summary, std::string_view tag, double value) {
   AppendBytes(summary, 1, scalar);
 }
 
-// Length, its checksum, content, its checksum.
+// Returns a record: length, its checksum, content, its checksum.
 std::string Record(std::string_view content) {
   std::string out;
   AppendFixed(out, static_cast<uint64_t>(content.size()));
@@ -73,7 +74,7 @@ double Now() {
   return std::chrono::duration<double>(since).count();
 }
 
-// TorchTitan's names.
+// Uses TorchTitan's names.
 std::string Summary(const StepMetrics& m) {
   std::string out;
   AppendScalar(out, "loss_metrics/global_avg_loss", m.loss);
@@ -126,7 +127,8 @@ Result<std::unique_ptr<MetricsFile>> OpenTensorBoard(const std::string& folder) 
   HEDDLE_RETURN_IF_ERROR(MakeDirectories(folder));
   char host[256] = "localhost";
   (void)!::gethostname(host, sizeof host - 1);
-  // TensorBoard reads the files of a folder in the order of their names, which begin with the time.
+  // TensorBoard reads the files of a folder in the order of their names, so names begin with the
+  // time.
   auto path = fmt::format("{}/events.out.tfevents.{}.{}.{}.heddle", folder,
                           static_cast<int64_t>(Now() * 1e6), host, ::getpid());
   HEDDLE_TRY(auto file, AppendFile::Open(path, /*fresh=*/true));

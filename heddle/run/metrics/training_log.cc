@@ -37,7 +37,8 @@ void TrainingLog::Add(const StepMetrics& metrics) {
   std::erase_if(files_, [&](const std::unique_ptr<MetricsFile>& file) {
     Status written = file->Write(metrics);
     if (!written.ok())
-      err_ << "training goes on without this file: " << Format(written.diagnostics()) << std::flush;
+      err_ << "training continues without this file: " << Format(written.diagnostics())
+           << std::flush;
     return !written.ok();
   });
   if (metrics.step < options_.steps) progress_.Show(metrics.step);

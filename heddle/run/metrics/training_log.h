@@ -1,6 +1,6 @@
-// The log of a training run: lines for people, files for programs.
+// TrainingLog: prints the lines of a training run and writes its metrics to files.
 //
-// A file that cannot be written is reported once, and training goes on without it.
+// If a file cannot be written, the log reports it once, and training continues without it.
 #pragma once
 
 #include <iosfwd>
@@ -18,26 +18,26 @@ namespace heddle::run {
 struct TrainingLogOptions {
   // The last step of the run.
   int64_t steps = 0;
-  // The step that the run goes on from; 0: from the start.
+  // The step that the run resumes after; 0: from the start.
   int64_t after_step = 0;
-  // Lines are printed for every so many steps, the first and the last. Files get every step.
+  // Prints every N-th step, the first and the last. Files contain every step.
   int64_t log_every = 1;
-  // Lines and the curve in colours.
+  // Colors the lines and the curve.
   bool color = false;
-  // A file, and a folder; none if empty.
+  // Path of the JSON file, and folder of TensorBoard events; empty: none.
   std::string jsonl = {};
   std::string tensorboard = {};
 };
 
 class TrainingLog {
  public:
-  // Fails if a file cannot be opened: before training begins, that is a mistake to report. Lines go to `out`; progress, on a
-  // terminal, and what went wrong with files to `err`. Both must outlive the log.
+  // Fails if a file cannot be opened. Prints lines to `out`; prints progress (on a terminal) and
+  // errors of files to `err`. Both must outlive the log.
   static Result<std::unique_ptr<TrainingLog>> Open(const TrainingLogOptions& options,
                                                    std::ostream& out, std::ostream& err);
 
   void Add(const StepMetrics& metrics);
-  // Draws the curve of the losses. What was cut short counts as finished.
+  // Draws the curve of the losses, also after an interrupted run.
   void Finish();
 
  private:

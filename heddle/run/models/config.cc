@@ -6,11 +6,13 @@
 namespace heddle::run {
 namespace {
 
-// More than any model has; so large that a slip of the keyboard is noticed, so small that products of two sizes are numbers.
+// Larger than any real model, so that typing errors are found. Products of two sizes fit into 64
+// bits.
 constexpr int64_t kMostLayers = 10'000;
 constexpr int64_t kMostSize = int64_t{1} << 24;
 
-// Numbers of flags and files are finite and not negative; these ranges keep what is made of them finite.
+// Flags and files have checked that numbers are finite and not negative. These ranges keep the
+// derived frequencies finite.
 Status CheckRope(const RopeConfig& rope) {
   if (rope.theta <= 1.0)
     return Error(Diag::kModelSize, "rope_theta is {}, expected more than 1", rope.theta);
@@ -44,8 +46,9 @@ Status CheckMoe(const ModelConfig& c) {
     return Error(Diag::kModelSize, "moe.ffn_dim is {}, expected at least 1", moe.ffn_dim);
   if (moe.groups > 0 && (moe.experts % moe.groups != 0 || moe.limited_groups < 1 ||
                          moe.limited_groups > moe.groups)) {
-    return Error(Diag::kModelSize, "{} experts do not form {} groups of which {} are chosen from",
-                 moe.experts, moe.groups, moe.limited_groups);
+    return Error(Diag::kModelSize,
+                 "cannot divide {} experts into {} groups and choose from {} of them", moe.experts,
+                 moe.groups, moe.limited_groups);
   }
   return Done{};
 }
@@ -76,10 +79,10 @@ Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor) 
     flavors.push_back(config.flavor);
   }
   if (flavors.empty())
-    return Error(Diag::kUnknownModel, "unknown model `{}`{}; there are {}", family,
+    return Error(Diag::kUnknownModel, "unknown model `{}`{}; models are {}", family,
                  NearestHint(family, families), Join(families, ", "));
-  return Error(Diag::kUnknownModel, "model `{}` has no flavor `{}`{}; it has {}", family, flavor,
-               NearestHint(flavor, flavors), Join(flavors, ", "));
+  return Error(Diag::kUnknownModel, "model `{}` has no flavor `{}`{}; its flavors are {}", family,
+               flavor, NearestHint(flavor, flavors), Join(flavors, ", "));
 }
 
 Status CheckConfig(const ModelConfig& c) {
@@ -100,18 +103,17 @@ Status CheckConfig(const ModelConfig& c) {
 }
 
 Status CheckDecoder(const ModelConfig& c) {
-  // Latent attention has as many key heads as query heads, whatever is configured.
+  // Latent attention has as many key heads as query heads; n_kv_heads has no effect.
   int64_t kv_heads = c.mla.kv_rank > 0 ? c.n_heads : c.n_kv_heads;
   if (c.n_heads < 1 || kv_heads < 1 || c.n_heads % kv_heads != 0) {
-    return Error(Diag::kModelSize, "{} query heads do not divide among {} key heads", c.n_heads,
+    return Error(Diag::kModelSize, "{} query heads are not a multiple of {} key heads", c.n_heads,
                  kv_heads);
   }
   if (c.head_dim == 0 && c.dim % c.n_heads != 0)
-    return Error(Diag::kModelSize, "dim {} does not divide into {} heads", c.dim, c.n_heads);
+    return Error(Diag::kModelSize, "dim {} is not a multiple of {} heads", c.dim, c.n_heads);
   int64_t rotated = c.mla.kv_rank > 0 ? c.mla.rope_dim : c.head_size();
   if (rotated < 1 || rotated % 2 != 0)
-    return Error(Diag::kModelSize, "head size {} is not even; rotary embedding turns pairs",
-                 rotated);
+    return Error(Diag::kModelSize, "head size {} is odd; rotary embedding rotates pairs", rotated);
   if (c.ffn_dim < 1)
     return Error(Diag::kModelSize, "ffn_dim is {}, expected at least 1", c.ffn_dim);
   return CheckMoe(c);

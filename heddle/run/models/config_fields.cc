@@ -1,4 +1,4 @@
-// The fields of ModelConfig that users may set by name.
+// The fields of ModelConfig that users can set by name.
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/config.h"
 
@@ -68,7 +68,7 @@ constexpr ConfigField kFields[] = {
 };
 
 // Counts members by structured bindings, which fail to compile when a struct gets another member.
-// Add it to kFields, then here: a constant that kFields lacks is not stored in checkpoints.
+// Add the member to kFields, then here: checkpoints do not store constants that kFields lacks.
 constexpr size_t MemberCount(const ModelConfig& config) {
   [[maybe_unused]] const auto& [family, flavor, dim, layers, heads, kv_heads, head_dim, ffn, vocab,
                                 length, tied, eps, rope, moe, mla] = config;

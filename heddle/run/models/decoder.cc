@@ -116,17 +116,17 @@ FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffe
           }};
 }
 
-Spread DepthSpread(int64_t layer) {
+InitDistribution DepthScaledInit(int64_t layer) {
   return {.deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1))};
 }
 
-Spread DecoderSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
+InitDistribution DecoderInit(const ModelConfig& c, std::string_view name, int64_t layer) {
   if (name == "output.weight")
     return {.deviation = 1.0 / std::sqrt(static_cast<double>(c.dim)), .cut = 3.0};
-  // A table that is the output, too, must not make the token that was read the likeliest to follow.
+  // With tied weights, large values would make each token predict itself.
   if (name == "tok_embeddings.weight") return {.deviation = c.tied ? 0.02 : 1.0};
   for (std::string_view tail : {".wo.weight", ".w2.weight", ".w3.weight", ".w2_EDF", ".w3_EFD"}) {
-    if (name.ends_with(tail)) return DepthSpread(layer);
+    if (name.ends_with(tail)) return DepthScaledInit(layer);
   }
   return {};
 }
@@ -137,13 +137,13 @@ compile::ParallelRules DecoderRules() {
       // Vocabulary: rows of the table.
       {"tok_embeddings.weight", 0},
       {"output.weight", 0},
-      // Columns of the transposed weight: heads and hidden units.
+      // Heads and hidden units: rows of the stored weight.
       {"**.attention.wq.weight", 0},
       {"**.attention.wk.weight", 0},
       {"**.attention.wv.weight", 0},
       {"**.w1.weight", 0},
       {"**.w3.weight", 0},
-      // Its rows.
+      // Heads and hidden units: columns of the stored weight.
       {"**.attention.wo.weight", 1},
       {"**.w2.weight", 1},
   };

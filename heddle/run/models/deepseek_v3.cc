@@ -1,4 +1,5 @@
-// DeepSeek V3: multi-head latent attention (keys and values from a narrow latent), routed and shared experts.
+// DeepSeek V3: multi-head latent attention (keys and values from a narrow latent), routed and
+// shared experts.
 #include <cmath>
 
 #include <ATen/ops/cat.h>
@@ -32,7 +33,8 @@ ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t head
   return c;
 }
 
-// 16B and 236B are DeepSeek V2's: groups are judged by their best expert, and there is no bias.
+// 16B and 236B are models of DeepSeek V2: the best expert of a group is its score, and there is no
+// bias.
 std::vector<ModelConfig> Flavors() {
   return {
       Flavor("debugmodel", 256, 6, 16, 1024, 2048, {.mscale = 0.70, .norm_eps = 1e-5},
@@ -69,8 +71,9 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t layer) {
-  return name.ends_with(".router.gate.weight") ? DepthSpread(layer) : DecoderSpread(c, name, layer);
+InitDistribution WeightInit(const ModelConfig& c, std::string_view name, int64_t layer) {
+  return name.ends_with(".router.gate.weight") ? DepthScaledInit(layer)
+                                               : DecoderInit(c, name, layer);
 }
 
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
@@ -89,7 +92,7 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
 
   std::vector<at::Tensor> latent =
       Linear(weights, "wkv_a", x).split_with_sizes({mla.kv_rank, mla.rope_dim}, -1);
-  // One rotated part, shared by all heads.
+  // All heads share one rotated part.
   at::Tensor k_rope = RotatePairs(latent[1].unsqueeze(2), rotations);
   at::Tensor kv = Linear(weights, "wkv_b", RmsNorm(weights, "kv_norm", latent[0], mla.norm_eps));
   kv = kv.view({batch, positions, -1, mla.nope_dim + mla.v_dim});
@@ -131,7 +134,7 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
 compile::ParallelRules Rules() {
   compile::ParallelRules rules = DecoderRules();
   AddMoeRules(rules);
-  // The wide halves of queries, keys and values are split by head; the latents between are whole.
+  // Splits the projections from latents by head. The latents are replicated.
   rules.weights.push_back({"**.attention.wq_b.weight", 0});
   rules.weights.push_back({"**.attention.wkv_b.weight", 0});
   return rules;
@@ -154,7 +157,7 @@ void HfFields(HfConfig& file, ModelConfig& c) {
   MoeConfig& moe = c.moe;
   file.Require(moe.score == RouterScore::kSigmoid, "scores by sigmoid only");
   file.Require(moe.groups <= 1 || moe.group_score == GroupScore::kTopTwo,
-               "groups judged by their two best experts only");
+               "groups scored by their two best experts only");
   file.Require(moe.experts >= 2 * std::max<int64_t>(moe.groups, 1),
                "at least two experts in a group");
   file.Require(moe.shared_experts >= 1, "a shared expert");
@@ -165,10 +168,11 @@ void HfFields(HfConfig& file, ModelConfig& c) {
     moe.score = RouterScore::kSigmoid;
     moe.bias = true;
     if (c.rope.scaling == RopeScaling::kLlama)
-      file.Fail("rotary embedding is scaled by `llama3`; DeepSeek's has yarn only");
+      file.Wrong(file.Find("rope_parameters") ? "rope_parameters" : "rope_scaling",
+                 "is Llama's; DeepSeek models support yarn only");
   } else {
     file.Write("num_key_value_heads", c.n_heads);
-    // One group of all experts is the same as none.
+    // One group of all experts is equivalent to no groups.
     moe.groups = std::max<int64_t>(moe.groups, 1);
     moe.limited_groups = std::max<int64_t>(moe.limited_groups, 1);
   }
@@ -195,7 +199,7 @@ void HfFields(HfConfig& file, ModelConfig& c) {
   file.Expect("moe_layer_freq", 1);
 }
 
-// The class has a bias in every layer with experts; one of zeros changes nothing.
+// The class has a bias in every layer with experts. A bias of zeros has no effect.
 std::vector<StepInput> HfBuffers(const ModelConfig& c) {
   std::vector<StepInput> biases;
   for (int64_t layer = c.moe.dense_layers; layer < c.n_layers; ++layer)
@@ -217,7 +221,7 @@ constexpr HfName kHfNames[] = {
     {"moe.expert_bias_E", "mlp.gate.e_score_correction_bias"},
 };
 
-// TorchTitan's training configurations; its default checkpointing is selective.
+// TorchTitan's training configurations. TorchTitan checkpoints selectively by default.
 constexpr PublishedRun kPublished[] = {{"16B", 1, 8, 4, "selective"},
                                        {"671B", 1, 2, 4, "selective"}};
 
@@ -228,7 +232,7 @@ HEDDLE_DEFINE_FAMILY(deepseek_v3){
     .flavors = deepseek_v3::Flavors,
     .check = deepseek_v3::Check,
     .make = deepseek_v3::Make,
-    .spread = deepseek_v3::InitialSpread,
+    .init = deepseek_v3::WeightInit,
     .rules = deepseek_v3::Rules,
     .attention = deepseek_v3::Attention,
     .hf = {.classes = deepseek_v3::kHfClasses,

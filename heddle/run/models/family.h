@@ -1,7 +1,7 @@
 // Families of models.
 //
 // A family is one file: flavors, step, rules for presets, and its class of transformers.
-// `HEDDLE_DEFINE_FAMILY(ident){...}` and one line in family_list.def add it. Families use the same
+// `HEDDLE_DEFINE_FAMILY(ident){...}` and a line in family_list.def add it. Families use the same
 // names for their parts, each in its own namespace.
 #pragma once
 
@@ -21,20 +21,20 @@
 namespace heddle::run {
 
 struct BatchConfig {
-  // Sequences and their length, of the whole mesh.
+  // Number of sequences over the whole mesh, and their length.
   int64_t batch = 1;
   int64_t seq_len = 2048;
 };
 
-// Parameters in registration order, and a function from tokens to logits.
+// The parameters in registration order, the buffers, and a function from tokens to logits.
 struct FamilyParts {
   std::vector<ParamSpec> params;
   std::vector<StepInput> buffers;
   std::function<at::Tensor(const ModelWeights&, const at::Tensor& tokens)> logits;
 };
 
-// Of initial weights: normal with this deviation; numbers further out than `cut` deviations are drawn again.
-struct Spread {
+// Initial weights: a normal distribution with this deviation, truncated at `cut` deviations.
+struct InitDistribution {
   double deviation = 0.02;
   double cut = 6.0;
 };
@@ -43,7 +43,7 @@ class HfConfig;
 
 // A class of transformers that computes models of a family.
 struct HfClass {
-  // `model_type` in config.json, and the class.
+  // `model_type` in config.json, and the name of the class.
   std::string_view type;
   std::string_view name;
   bool has_experts = false;
@@ -56,51 +56,54 @@ struct HfName {
   std::string_view ours;
   // `*` is the number of an expert.
   std::string_view theirs;
-  // The heads whose rows are reordered, for rotary embedding of halves instead of pairs.
+  // Number of heads whose rows are reordered, because Hugging Face rotates halves of a head instead
+  // of pairs.
   int64_t ModelConfig::*rotated_heads = nullptr;
 };
 
-// How a family is stored in Hugging Face folders.
+// Describes how Hugging Face folders store a family.
 struct HfMapping {
-  // Empty if transformers has none.
+  // Empty if transformers has no class for it.
   std::span<const HfClass> classes = {};
-  // Besides those of all decoders (hf/names.cc).
+  // Names in addition to those of all decoders (hf/names.cc).
   std::span<const HfName> names = {};
-  // Buffers that folders contain besides the parameters; may be null.
+  // Buffers that folders contain in addition to the parameters; may be null.
   std::vector<StepInput> (*buffers)(const ModelConfig& config) = nullptr;
-  // Folders may have layers after the last, which predict further tokens and are not loaded.
+  // Folders may contain layers after the last. They predict further tokens and are not loaded.
   bool has_more_layers = false;
 };
 
 // A published training configuration, which `heddle search` lists for comparison.
 struct PublishedRun {
   std::string_view flavor;
-  // Degrees of tensor and expert parallelism; all other ranks shard parameters.
+  // Degrees of tensor and expert parallelism. All other ranks shard parameters.
   int64_t tensor;
   int64_t experts;
-  // Per data-parallel rank and pass.
+  // Per data-parallel rank and micro-batch.
   int64_t sequences;
-  // Activation checkpointing.
+  // Activation checkpointing policy.
   std::string_view policy;
 };
 
 struct Family {
   std::string_view name;
   std::vector<ModelConfig> (*flavors)();
-  // Sizes that do not fit together; may be null.
+  // Fails for sizes that do not fit together; may be null.
   Status (*check)(const ModelConfig& config) = nullptr;
   FamilyParts (*make)(const ModelConfig& config, const BatchConfig& batch);
-  // Of a parameter, by its name and the layer it is in. Norms are ones and not asked for.
-  Spread (*spread)(const ModelConfig& config, std::string_view name, int64_t layer);
+  // Returns the initial distribution of a parameter, by its name and layer. Norms are ones, and
+  // this is not called for them.
+  InitDistribution (*init)(const ModelConfig& config, std::string_view name, int64_t layer);
   compile::ParallelRules (*rules)();
-  // The attention of a block of a decoder, in its module; with the weights of some heads, for these. Null if there is none.
+  // Computes the attention of a decoder block, in its module. Works for the weights of a subset of
+  // heads, too. Null if the family has no attention.
   at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
                           const at::Tensor& x) = nullptr;
   HfMapping hf = {};
   std::span<const PublishedRun> published = {};
 };
 
-// In the order in which they are listed to users.
+// In the order in which users see them.
 std::span<const Family* const> Families();
 
 }  // namespace heddle::run

@@ -23,73 +23,37 @@ nlohmann::ordered_json ToJson(const HfConfig::Scalar& value) {
   return std::visit([](auto one) { return nlohmann::ordered_json(one); }, value);
 }
 
-// YaRN's default factor of attention.
+// YaRN's default attention factor.
 double Sharpening(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
 }  // namespace
 
-std::optional<JsonValue> HfConfig::Find(const char* key) const {
-  if (!reading()) return std::nullopt;
-  std::optional<JsonValue> found = object_->Find(key);
-  return found && found->is_null() ? std::nullopt : found;
-}
-
-void HfConfig::Fail(std::string message) {
-  if (mistake_.empty()) mistake_ = std::move(message);
-}
-
-void HfConfig::FailAt(const char* key, std::string_view expected) {
-  std::optional<JsonValue> value = Find(key);
-  Fail(!value ? fmt::format("has no `{}{}`, expected {}", prefix_, key, expected)
-              : fmt::format("`{}{}` is {}, expected {}", prefix_, key, Shown(*value), expected));
+std::optional<JsonValue> HfConfig::Find(const char* key) {
+  return reading() ? fields_->Find(key) : std::nullopt;
 }
 
 void HfConfig::Int(const char* key, int64_t& value, std::optional<int64_t> missing) {
   if (!reading()) return Write(key, value);
-  std::optional<JsonValue> found = Find(key);
-  value = missing.value_or(0);
-  if (!found && missing) return;
-  if (found && found->is_int() && found->integer() >= 0) {
-    value = found->integer();
-  } else {
-    FailAt(key, "a whole number of 0 or more");
-  }
+  value = fields_->Count(key, 0, INT64_MAX, missing);
 }
 
 void HfConfig::Number(const char* key, double& value, std::optional<double> missing) {
   if (!reading()) return Write(key, value);
-  std::optional<JsonValue> found = Find(key);
-  value = missing.value_or(0);
-  if (!found && missing) return;
-  double number = found && found->is_number() ? found->number() : -1;
-  if (!std::isfinite(number) || number < 0) return FailAt(key, "a number of 0 or more");
-  value = number;
+  value = fields_->NotNegative(key, missing);
 }
 
 void HfConfig::Bool(const char* key, bool& value, bool missing) {
   if (!reading()) return Write(key, value);
-  std::optional<JsonValue> found = Find(key);
-  value = missing;
-  if (!found) return;
-  if (!found->is_bool()) return FailAt(key, "true or false");
-  value = found->boolean();
-}
-
-std::string HfConfig::Text(const char* key, std::string_view missing) {
-  std::optional<JsonValue> found = Find(key);
-  if (found && found->is_string()) return std::string(found->string());
-  if (found) FailAt(key, "text");
-  return std::string(missing);
+  value = fields_->Flag(key, missing);
 }
 
 void HfConfig::Expect(const char* key, const Scalar& value) {
   std::optional<JsonValue> found = Find(key);
   auto has = [&](const auto& expected) { return HasValue(*found, expected); };
   if (found && !std::visit(has, value))
-    Fail(fmt::format("`{}` is {}; Heddle's models have {} only", key, Shown(*found),
-                     ToJson(value).dump()));
+    Wrong(key, "is {}; Heddle's models support {} only", Shown(*found), ToJson(value).dump());
 }
 
 void HfConfig::Fixed(const char* key, const Scalar& value) {
@@ -98,8 +62,9 @@ void HfConfig::Fixed(const char* key, const Scalar& value) {
 }
 
 void HfConfig::Require(bool fits, std::string_view what) {
-  if (!reading() && !fits)
-    Fail(fmt::format("transformers has no class for this model: {} has {}", class_name_, what));
+  if (!reading() && !fits && mistake_.empty())
+    mistake_ =
+        fmt::format("transformers has no class for this model: {} has {}", class_name_, what);
 }
 
 void HfConfig::ReadYarn(ModelConfig& config) {
@@ -128,8 +93,8 @@ void HfConfig::ReadScaling(ModelConfig& config) {
   if (kind == "default") return;
   if (kind == "yarn") return ReadYarn(config);
   if (kind != "llama3")
-    return Fail(
-        fmt::format("rotary embedding is scaled by `{}`; there are default, llama3, yarn", kind));
+    return Wrong(Find("rope_type") ? "rope_type" : "type",
+                 "is `{}`, expected default, llama3 or yarn", kind);
   config.rope.scaling = RopeScaling::kLlama;
   Number("factor", config.rope.factor);
   Number("low_freq_factor", config.rope.low_freq);
@@ -137,21 +102,19 @@ void HfConfig::ReadScaling(ModelConfig& config) {
   Int("original_max_position_embeddings", config.rope.original_length, config.max_length);
 }
 
-// In `rope_parameters` since transformers 5, in `rope_theta` and `rope_scaling` before.
+// transformers 5 uses `rope_parameters`; older versions use `rope_theta` and `rope_scaling`.
 void HfConfig::ReadRope(ModelConfig& config) {
   Number("rope_theta", config.rope.theta, 10000.0);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    std::optional<JsonValue> found = Find(key);
-    if (!found) continue;
-    if (!found->is_object()) return Fail(fmt::format("`{}` is no object", key));
-    HfConfig inner(*found, std::string(key) + ".");
-    inner.ReadScaling(config);
-    if (!inner.mistake_.empty()) Fail(inner.mistake_);
+    if (!Find(key)) continue;
+    JsonFields outer = *std::exchange(fields_, fields_->Object(key));
+    ReadScaling(config);
+    fields_ = std::move(outer);
     return;
   }
 }
 
-// The form before transformers 5, which later versions read, too.
+// Writes the form of transformers 4, which later versions read, too.
 void HfConfig::WriteRope(const ModelConfig& config) {
   const RopeConfig& rope = config.rope;
   Require(rope.scaling == RopeScaling::kYarn || rope.attention_factor == 1.0,
@@ -194,15 +157,16 @@ void HfConfig::Decoder(ModelConfig& c) {
   Expect("mlp_bias", false);
   Expect("use_sliding_window", false);
   if (Find("quantization_config"))
-    Fail("has `quantization_config`; weights that are quantized cannot be loaded");
+    Wrong("quantization_config", "is given; Heddle cannot load quantized weights");
   Write("initializer_range", 0.02);
   Write("bos_token_id", nullptr);
   Write("eos_token_id", nullptr);
 }
 
-Status HfConfig::status() const {
-  if (mistake_.empty()) return Done{};
-  return Error(reading() ? Diag::kFileRead : Diag::kModelSize, "{}", mistake_);
+Status HfConfig::status() {
+  if (reading() && !mistakes_->empty()) return mistakes_->failure();
+  if (!mistake_.empty()) return Error(Diag::kModelSize, "{}", mistake_);
+  return Done{};
 }
 
 }  // namespace heddle::run

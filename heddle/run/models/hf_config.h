@@ -4,8 +4,8 @@
 //
 //   config.Int("q_lora_rank", c.mla.q_rank, 0);
 //
-// sets c.mla.q_rank from the file, or writes it. A key that is missing or null has the last
-// argument's value; without one it is a mistake. The first mistake is kept.
+// sets c.mla.q_rank from the file, or writes it. The last argument is the value of a key that is
+// missing or null; without it, a missing key is an error.
 #pragma once
 
 #include <optional>
@@ -15,47 +15,55 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/base/json.h"
+#include "heddle/core/base/json_fields.h"
 #include "heddle/run/models/config.h"
 
 namespace heddle::run {
 
 class HfConfig {
  public:
-  // The only value that a field may have.
+  // The only value that a field can have.
   using Scalar = std::variant<bool, int64_t, double, std::string_view>;
 
-  // Reads `object`, whose document must outlive this. Messages put `prefix` before keys.
-  explicit HfConfig(JsonValue object, std::string prefix = "")
-      : object_(object), prefix_(std::move(prefix)) {}
+  // Reads the root of `document`, which must outlive this.
+  explicit HfConfig(const JsonDocument& document)
+      : mistakes_(std::in_place, document, Diag::kFileRead),
+        fields_(std::in_place, document.root(), *mistakes_, JsonFields::Nulls::kMissing) {}
   // Writes the config of a class of transformers.
   explicit HfConfig(std::string_view class_name) : class_name_(class_name) {}
+  HfConfig(const HfConfig&) = delete;
 
-  bool reading() const { return object_.has_value(); }
+  bool reading() const { return fields_.has_value(); }
   void Int(const char* key, int64_t& value, std::optional<int64_t> missing = std::nullopt);
   void Number(const char* key, double& value, std::optional<double> missing = std::nullopt);
   void Bool(const char* key, bool& value, bool missing);
-  // A field with one value only: another in the file would change the results.
+  // A field that must have this value: another value in the file would change the results.
   void Fixed(const char* key, const Scalar& value);
 
   // Reading. Null counts as missing.
-  std::optional<JsonValue> Find(const char* key) const;
-  std::string Text(const char* key, std::string_view missing);
-  // Fixed, but not written.
+  std::optional<JsonValue> Find(const char* key);
+  std::string Text(const char* key, std::string missing) { return fields_->Text(key, missing); }
+  // Like Fixed, but the field is not written.
   void Expect(const char* key, const Scalar& value);
-  void Fail(std::string message);
+  // Adds the mistake "`key` message".
+  template <typename... Args>
+  void Wrong(const char* key, fmt::format_string<Args...> format, Args&&... args) {
+    fields_->Wrong(key, format, std::forward<Args>(args)...);
+  }
 
   // Writing.
   void Write(const char* key, nlohmann::ordered_json value) {
     if (!reading()) written_[key] = std::move(value);
   }
-  // Fails if the class cannot compute the model: "the class has {what}".
+  // Fails unless `fits`: the class cannot compute the model. `what` completes "the class has
+  // {what}".
   void Require(bool fits, std::string_view what);
 
-  // The fields that the classes of all decoders have.
+  // Reads or writes the fields that the classes of all decoders have.
   void Decoder(ModelConfig& config);
 
-  Status status() const;
+  // Fails with all mistakes of the file, or with the first of a model that cannot be written.
+  Status status();
   std::string text() const { return written_.dump(2) + "\n"; }
 
  private:
@@ -63,10 +71,11 @@ class HfConfig {
   void ReadScaling(ModelConfig& config);
   void ReadYarn(ModelConfig& config);
   void WriteRope(const ModelConfig& config);
-  void FailAt(const char* key, std::string_view expected);
 
-  std::optional<JsonValue> object_;
-  std::string prefix_;
+  // While reading.
+  std::optional<JsonMistakes> mistakes_;
+  std::optional<JsonFields> fields_;
+  // While writing.
   std::string_view class_name_;
   nlohmann::ordered_json written_;
   std::string mistake_;

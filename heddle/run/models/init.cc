@@ -12,7 +12,8 @@
 namespace heddle::run {
 namespace {
 
-// Nearly normal, mean 0, variance 1: the sum of twelve uniform numbers of 32 bits, less its mean. Exact in integers.
+// Approximates a normal distribution with mean 0 and variance 1: the sum of twelve uniform 32-bit
+// numbers minus its mean. Exact in integers.
 double Normal(uint64_t key) {
   uint64_t sum = 0;
   for (int i = 0; i < 6; ++i) {
@@ -34,12 +35,12 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
   at::Tensor tensor = at::empty(param.shape, at::kDouble);
   auto* data = tensor.data_ptr<double>();
   uint64_t base = Scramble(seed) ^ Hash64(param.name);
-  Spread spread = model.config.family->spread(model.config, param.name, LayerOf(param.name));
+  InitDistribution init = model.config.family->init(model.config, param.name, LayerOf(param.name));
   for (int64_t i = 0; i < tensor.numel(); ++i) {
     uint64_t key = Scramble(base + static_cast<uint64_t>(i));
     double x = Normal(key);
-    while (std::abs(x) > spread.cut) x = Normal(key = Scramble(key));
-    data[i] = x * spread.deviation;
+    while (std::abs(x) > init.cut) x = Normal(key = Scramble(key));
+    data[i] = x * init.deviation;
   }
   return tensor.to(options.dtype(ToScalarType(dtype)));
 }

@@ -1,7 +1,8 @@
 // Initial weights from a seed, and batches: the same numbers on every platform.
 //
-// Every element is a function of the seed, the tensor's name and the element's index, made of integer arithmetic, one conversion
-// and one product; nothing depends on libm, on vector width or on the order of evaluation.
+// An element depends on the seed, the tensor's name and the element's index only. It is computed
+// with integer arithmetic, one conversion and one product. So the bits do not depend on libm,
+// vector width or evaluation order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +11,15 @@
 
 namespace heddle::run {
 
-// Of one parameter, by its name and shape: normal with the spread that its family asks for; norms are ones.
+// Returns the initial values of a parameter: normal with the deviation that its family specifies,
+// or ones for norms.
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
                      DType dtype = DType::kF32);
 
-// Tokens and labels of step `step`: the token at a position of a row is splitmix64(seed * 2^40 + step * 2^32 + row * 2^16 + position)
-// modulo the vocabulary, and its label the token behind it. Rows count over the whole batch, so that data do not depend on the mesh
-// and ranks can make their own.
+// Synthetic tokens and labels of step `step`. The token at a position of a row is splitmix64(seed *
+// 2^40 + step * 2^32 + row * 2^16 + position) modulo the vocabulary. Its label is the next token.
+// Rows count over the whole batch, so data do not depend on the mesh, and ranks can compute their
+// own rows.
 struct Batch {
   at::Tensor tokens;
   at::Tensor labels;

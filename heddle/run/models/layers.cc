@@ -47,7 +47,8 @@ std::tuple<at::Tensor, at::Tensor> RunFusedRmsNorm(const at::Tensor& x, c10::Int
   return at::_fused_rms_norm(x, shape, weight, eps);
 }
 
-// The kernel under a name of our own. A build of libtorch without CUDA knows the op only by its parts, and would take it apart.
+// The kernel under our own name. A libtorch without CUDA has only a composite implementation of the
+// op, and tracing would record its parts.
 TORCH_LIBRARY_FRAGMENT(heddle, library) {
   library.def(
       "_fused_rms_norm(Tensor input, int[] normalized_shape, Tensor? weight, float? eps) -> "
@@ -56,7 +57,7 @@ TORCH_LIBRARY_FRAGMENT(heddle, library) {
 TORCH_LIBRARY_IMPL(heddle, CPU, library) { library.impl("_fused_rms_norm", RunFusedRmsNorm); }
 TORCH_LIBRARY_IMPL(heddle, CUDA, library) { library.impl("_fused_rms_norm", RunFusedRmsNorm); }
 
-// On CUDA, rms_norm is one kernel, whose autograd formula a build without CUDA lacks too.
+// On CUDA, rms_norm is one kernel. A libtorch without CUDA lacks its autograd formula, too.
 struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const at::Tensor& weight, double eps) {
@@ -78,8 +79,8 @@ struct FusedRmsNorm : torch::autograd::Function<FusedRmsNorm> {
   }
 };
 
-// libtorch's own derivative of rsqrt is one expression, and builds of libtorch compute its sides in different orders. A graph should
-// not depend on the machine.
+// libtorch's derivative of rsqrt is one expression whose operands different compilers evaluate in
+// different orders. Separate statements make the graph independent of the build.
 struct Rsqrt : torch::autograd::Function<Rsqrt> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -96,8 +97,8 @@ struct Rsqrt : torch::autograd::Function<Rsqrt> {
   }
 };
 
-// On CPU, rms_norm consists of these parts. They are spelled out, because a build of libtorch with CUDA would not take the
-// op apart for a traced tensor. The oracle test holds them against the op.
+// The parts of rms_norm on CPU. They are explicit because a libtorch with CUDA would record a
+// traced rms_norm as one op. The oracle test compares them with the op.
 at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double eps) {
   at::Tensor wide = Widened(x);
   double rounded =
@@ -107,13 +108,13 @@ at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double ep
   return at::mul(at::mul(wide, scale), weight).to(x.scalar_type());
 }
 
-// cuDNN's kernels are for half-wide types and heads of up to 128 elements.
+// cuDNN's kernels support 16-bit types and heads of up to 128 elements.
 bool HasCudnn(int64_t head_size, const StepNumerics& numerics) {
   bool narrow = numerics.compute == DType::kBF16 || numerics.compute == DType::kF16;
   return numerics.target == Target::kCuda && narrow && head_size % 8 == 0 && head_size <= 128;
 }
 
-// On CUDA, flash kernels are for half-wide types; on CPU they are for all.
+// Flash kernels support 16-bit types on CUDA and all types on CPU.
 bool HasFlash(const StepNumerics& numerics) {
   return numerics.target == Target::kCpu || numerics.compute == DType::kBF16 ||
          numerics.compute == DType::kF16;
@@ -204,7 +205,8 @@ at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations) {
   std::vector<int64_t> pairs(x.sizes().begin(), x.sizes().end());
   pairs.back() /= 2;
   pairs.push_back(2);
-  // One call a line: C++ does not say which argument is computed first, and a graph should not depend on the compiler.
+  // One call per statement: C++ does not specify the evaluation order of arguments, and a graph
+  // must not depend on the compiler.
   at::Tensor complex = at::view_as_complex(Widened(x).reshape(pairs));
   at::Tensor turned = at::mul(complex, rotations.view({1, x.size(1), 1, -1}));
   return at::view_as_real(turned).flatten(-2).to(x.scalar_type());
@@ -251,7 +253,8 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
   };
   int64_t size = value.size(3);
   if (size == query.size(3)) return fused(value);
-  // The kernels want values as wide as queries; columns of zeros change nothing else.
+  // The kernels require values as wide as queries. Columns of zeros do not change the other
+  // columns.
   at::Tensor padded = at::constant_pad_nd(value, {0, query.size(3) - size});
   return fused(padded).slice(-1, 0, size);
 }

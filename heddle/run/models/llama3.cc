@@ -22,7 +22,7 @@ ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t head
   return c;
 }
 
-// Llama 3.2, which publishes another factor than its larger siblings.
+// Llama 3.2, which was published with another RoPE factor than the larger models.
 ModelConfig Small(std::string flavor, int64_t dim, int64_t layers, int64_t heads) {
   ModelConfig c = Flavor(std::move(flavor), dim, layers, heads, 8, 8192);
   c.tied = true;
@@ -30,7 +30,8 @@ ModelConfig Small(std::string flavor, int64_t dim, int64_t layers, int64_t heads
   return c;
 }
 
-// Nobody publishes it. Positions turn as plain as in the reference that its bits are held against; TorchTitan scales by 8.
+// Not a published model. Its RoPE is not scaled, like the reference whose bits it must match;
+// TorchTitan scales by 8.
 ModelConfig DebugModel() {
   ModelConfig c = Flavor("debugmodel", 256, 6, 16, 16, 768, 2048);
   c.rope.scaling = RopeScaling::kNone;
@@ -64,7 +65,7 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
 Status Check(const ModelConfig& c) {
   if (c.moe.experts > 0)
     return Error(Diag::kModelSize,
-                 "moe.experts is {}, and llama3 has no experts; use qwen3 or deepseek_v3",
+                 "moe.experts is {}, but llama3 does not support experts; use qwen3 or deepseek_v3",
                  c.moe.experts);
   return CheckDecoder(c);
 }
@@ -81,8 +82,8 @@ constexpr HfName kHfNames[] = {
     {"attention.wk.weight", "self_attn.k_proj.weight", &ModelConfig::n_kv_heads},
 };
 
-// TorchTitan's report on H100 of December 2024: fully sharded, with tensor parallelism within nodes
-// for the large models. 405B also has eight pipeline stages and fp8 there, which are left out.
+// From TorchTitan's report on H100 of December 2024: FSDP, with tensor parallelism within nodes for
+// the large models. The report's 405B also uses eight pipeline stages and fp8, which are left out.
 constexpr PublishedRun kPublished[] = {
     {"8B", 1, 1, 1, "selective"}, {"70B", 8, 1, 8, "full"}, {"405B", 8, 1, 2, "full"}};
 
@@ -93,7 +94,7 @@ HEDDLE_DEFINE_FAMILY(llama3){
     .flavors = llama3::Flavors,
     .check = llama3::Check,
     .make = llama3::Make,
-    .spread = DecoderSpread,
+    .init = DecoderInit,
     .rules = DecoderRules,
     .attention = llama3::Attention,
     .hf = {.classes = llama3::kHfClasses, .names = llama3::kHfNames},

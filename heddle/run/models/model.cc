@@ -17,7 +17,7 @@
 namespace heddle::run {
 namespace {
 
-// Llama 3.1: slow frequencies are divided by the factor, fast ones stay, those between are blended.
+// Llama 3.1: divides slow frequencies by the factor, keeps fast ones, and blends those between.
 at::Tensor ScaleLlama(const at::Tensor& frequencies, const RopeConfig& rope) {
   auto original = static_cast<double>(rope.original_length);
   at::Tensor wavelengths = 2 * std::numbers::pi / frequencies;
@@ -54,7 +54,7 @@ at::Tensor Rotations(const Model& model, int64_t size) {
   return RopeAngles(frequencies, model.batch.seq_len);
 }
 
-// Logits are the largest activation; with this many elements their bytes are a number, whatever is done with them.
+// Logits are the largest activation. This limit keeps their bytes far below the range of 64 bits.
 Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
   constexpr int64_t kMostTokens = int64_t{1} << 40;
   int64_t tokens = 0;
@@ -64,7 +64,7 @@ Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
               tokens <= (int64_t{1} << 56) / std::max(config.dim, config.ffn_dim);
   if (fits) return Done{};
   return Error(Diag::kModelSize,
-               "a batch of {} sequences of {} tokens; both must be at least 1, and all tokens at "
+               "a batch has {} sequences of {} tokens; both must be at least 1, and all tokens at "
                "most 2^40",
                batch.batch, batch.seq_len);
 }
@@ -86,7 +86,7 @@ Status CheckParams(std::span<const ParamSpec> params) {
   return Done{};
 }
 
-// The loss of all inputs of a step.
+// Divides the loss of all inputs of a step.
 at::Tensor Divided(const at::Tensor& sum, std::span<const at::Tensor> given, LossDivisor divisor) {
   at::Tensor count;
   if (divisor == LossDivisor::kGiven) count = given[given.size() - 3];
@@ -130,7 +130,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   }
   model.inputs.push_back({"tokens", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
   model.inputs.push_back({"labels", InputRole::kBatch, DType::kI64, {batch.batch, batch.seq_len}});
-  // Copies of the specs, so that the functions do not depend on where the model lives.
+  // Captures copies of the specs, so that the functions can outlive the model.
   auto run = [specs = model.params, inputs = model.inputs, numerics,
               logits = std::move(parts.logits)](std::span<const at::Tensor> params,
                                                 std::span<const at::Tensor> given) {

@@ -1,4 +1,4 @@
-// A model: its weights and inputs by name, and the loss of one step.
+// Model: the weights and inputs of a model by name, and the loss of one step.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace heddle::run {
 
-// The input that the loss is divided by, where that is given.
+// The input that contains the divisor of the loss, for LossDivisor::kGiven.
 inline constexpr std::string_view kTokenCount = "token_count";
 
 // One step of a model, ready to be captured or run.
@@ -20,22 +20,22 @@ struct Model {
   StepNumerics numerics;
   // In registration order.
   std::vector<ParamSpec> params;
-  // Buffers first, then what the loss is divided by, if that is given, then `tokens` and `labels`.
+  // Buffers first, then the divisor of the loss if it is given, then `tokens` and `labels`.
   std::vector<StepInput> inputs;
-  // [batch, positions, vocabulary].
+  // Returns [batch, positions, vocabulary].
   StepFunction logits;
-  // The summed cross entropy of the tokens that count, and what it is divided by, as one.
+  // Returns the summed cross entropy of the tokens whose label counts, divided by the loss divisor.
   StepFunction loss;
-  // The sum alone, and what the step changes besides parameters.
+  // Returns the sum without the division, and the buffers that the step changes.
   ChangingStep loss_sum;
-  // How buffers change.
+  // Computes the next values of buffers.
   BufferRule buffer_rule;
-  // Buffers that files gave, by name; MakeBuffer gives them.
+  // Buffers that were loaded from files, by name. MakeBuffer returns them.
   std::map<std::string, at::Tensor> state = {};
 
-  // The kernel that computes attention, never kFastest; nullopt for a family without attention.
+  // Returns the attention kernel, never kFastest; nullopt for a family without attention.
   std::optional<AttentionKind> attention() const;
-  // All elements of all parameters.
+  // Number of elements of all parameters.
   int64_t parameter_count() const;
 };
 
@@ -43,16 +43,16 @@ struct Model {
 Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics);
 
-// The step as a graph. Parameters are f32, or f64 where the step computes in f64.
+// Captures the step as a graph. Parameters are f32, or f64 if the step computes in f64.
 Result<Module> CaptureModel(const Model& model,
                             const std::optional<OptimizerOptions>& optimizer = std::nullopt);
 Result<Module> CaptureModel(const Model& model, CaptureOptions options);
 
-// The buffer of this name; null if the model has none.
+// Returns the buffer of this name; null if the model has none.
 const StepInput* FindBuffer(const Model& model, std::string_view name);
-// Whether a buffer belongs to the weights of a model: biases of experts do, tables of rotations do not.
+// Whether a buffer belongs to the weights of a model. Biases of experts do; rotation tables do not.
 bool IsState(const StepInput& input);
-// The values of a buffer of the model: tables of rotations, biases of experts.
+// Returns the values of a buffer of the model: rotation tables, biases of experts.
 at::Tensor MakeBuffer(const Model& model, const StepInput& buffer);
 
 }  // namespace heddle::run

@@ -1,6 +1,8 @@
-// Mixture of experts on one device: every token goes to its best experts, which work on groups of rows.
+// Mixture of experts on one device: every token goes to its best experts, which work on groups of
+// rows.
 //
-// The number of rows, tokens times experts per token, is static; how they divide among experts is data.
+// The number of rows, tokens times experts per token, is static. Their distribution over experts is
+// data.
 #include <limits>
 
 #include <ATen/ops/_grouped_mm.h>
@@ -34,7 +36,8 @@
 namespace heddle::run {
 namespace {
 
-// Rows over their sums. As with Rsqrt (layers.cc), libtorch's own derivative is recorded in an order that depends on its compiler.
+// Divides rows by their sums. As with Rsqrt (layers.cc), the order in which libtorch's derivative
+// is recorded depends on its compiler.
 struct Quotient : torch::autograd::Function<Quotient> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& rows,
                             const at::Tensor& sums) {
@@ -57,12 +60,12 @@ struct Quotient : torch::autograd::Function<Quotient> {
 struct Routing {
   // [tokens, experts].
   at::Tensor scores;
-  // [tokens, top_k]: which experts, and how much of each.
+  // [tokens, top_k]: the chosen experts and their weights.
   at::Tensor experts;
   at::Tensor weights;
 };
 
-// Scores for choosing, with the experts of all but the best groups ruled out.
+// Returns scores for choosing experts, with those outside the best groups excluded.
 at::Tensor LimitGroups(const MoeConfig& moe, const at::Tensor& scores) {
   int64_t tokens = scores.size(0);
   at::Tensor grouped = scores.view({tokens, moe.groups, -1});
@@ -101,9 +104,10 @@ Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tenso
   return routing;
 }
 
-// DeepSeek's balance within sequences: for each expert the tokens that chose it times the mean of its scores, over what both are when
-// all experts are used alike. One for each sequence, and then as many times as it has tokens, because the summed loss is divided by
-// tokens. It stands beside the mixture, where ranks may work on parts of sequences.
+// DeepSeek's balance loss within sequences. For each expert, multiplies the share of tokens that
+// chose it by the mean of its scores, relative to a uniform distribution. Multiplies the result by
+// the number of tokens of the sequence, because the summed loss is divided by tokens. It is outside
+// the mixture's module, where ranks may have parts of sequences.
 at::Tensor SequenceBalance(const MoeConfig& moe, const Routing& routing, int64_t positions) {
   ScopeGuard scope("balance");
   const at::Tensor& scores = routing.scores;
@@ -118,7 +122,8 @@ at::Tensor SequenceBalance(const MoeConfig& moe, const Routing& routing, int64_t
   return at::div(at::mul(by_sequence(chose), by_sequence(shares)).sum(), alike);
 }
 
-// Rows of x, grouped by expert; `ends` says where each group ends.
+// Applies experts to the rows of x, which are sorted by expert; `ends` contains the end of each
+// group.
 at::Tensor RunExperts(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& ends) {
   ScopeGuard scope("routed_experts.inner_experts");
   auto product = [&](const at::Tensor& rows, std::string_view name) {
@@ -152,7 +157,7 @@ std::pair<at::Tensor, Routing> RouteAndMix(const ModelWeights& weights, const Mo
   };
   at::Tensor rows =
       weights.spread() ? weights.spread()(sorted, counts, products) : products(sorted, ends);
-  // Back in the order of tokens; weighted and added up in f32.
+  // Restores the order of tokens; weights and sums are in f32.
   at::Tensor by_token = rows.index_select(0, back).view({x.size(0), moe.top_k, config.dim});
   at::Tensor shares = routing.weights.unsqueeze(-1);
   at::Tensor out = at::mul(Widened(by_token), shares).sum(1).to(x.scalar_type());

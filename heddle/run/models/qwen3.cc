@@ -1,4 +1,5 @@
-// Qwen 3: as Llama, with a norm on every query and key head, rotary embedding of halves, and optionally experts.
+// Qwen 3: like Llama, with a norm on every query and key head, rotary embedding of halves, and
+// optionally experts.
 
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/models/decoder.h"
@@ -48,10 +49,11 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-// 0.02 for all, but smaller for what writes to the residual stream of a mixture, as TorchTitan and Megatron have it.
-Spread InitialSpread(const ModelConfig& c, std::string_view name, int64_t) {
+// 0.02 for all weights, but less for weights of a mixture that write to the residual stream, as in
+// TorchTitan and Megatron.
+InitDistribution WeightInit(const ModelConfig& c, std::string_view name, int64_t) {
   if (c.moe.experts > 0 && (name.ends_with(".wo.weight") || name.ends_with(".w2_EDF")))
-    return DepthSpread(c.n_layers - 1);
+    return DepthScaledInit(c.n_layers - 1);
   return {};
 }
 
@@ -88,19 +90,17 @@ void DenseFields(HfConfig& file, ModelConfig& c) {
   file.Fixed("use_sliding_window", false);
 }
 
-// Dense layers come first in Heddle's models.
+// In Heddle's models, the dense layers come first.
 void DenseLayers(HfConfig& file, ModelConfig& c) {
   auto layers = nlohmann::json::array();
   for (int64_t layer = 0; layer < c.moe.dense_layers; ++layer) layers.push_back(layer);
   file.Write("mlp_only_layers", layers);
   std::optional<JsonValue> dense = file.Find("mlp_only_layers");
   if (!dense) return;
-  constexpr std::string_view kMistake = "`mlp_only_layers` are not the first layers";
-  if (!dense->is_array()) return file.Fail(std::string(kMistake));
   int64_t first = 0;
-  for (JsonValue layer : dense->items()) {
-    if (!layer.is_int() || layer.integer() != first++) return file.Fail(std::string(kMistake));
-  }
+  bool good = dense->is_array();
+  for (JsonValue layer : dense->items()) good &= layer.is_int() && layer.integer() == first++;
+  if (!good) file.Wrong("mlp_only_layers", "are not the first layers");
   c.moe.dense_layers = first;
 }
 
@@ -131,7 +131,7 @@ constexpr HfClass kHfClasses[] = {
 constexpr HfName kHfNames[] = {{"attention.q_norm.weight", "self_attn.q_norm.weight"},
                                {"attention.k_norm.weight", "self_attn.k_norm.weight"}};
 
-// TorchTitan's training configuration; its default checkpointing is selective.
+// TorchTitan's training configuration. TorchTitan checkpoints selectively by default.
 constexpr PublishedRun kPublished[] = {{"14B", 1, 1, 4, "selective"}};
 
 }  // namespace qwen3
@@ -141,7 +141,7 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .flavors = qwen3::Flavors,
     .check = CheckDecoder,
     .make = qwen3::Make,
-    .spread = qwen3::InitialSpread,
+    .init = qwen3::WeightInit,
     .rules = qwen3::Rules,
     .attention = qwen3::Attention,
     .hf = {.classes = qwen3::kHfClasses, .names = qwen3::kHfNames},

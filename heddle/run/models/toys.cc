@@ -70,7 +70,7 @@ HEDDLE_DEFINE_FAMILY(mlp){
     .flavors = [] { return std::vector{toys::Flavor("small", 32, 2, 64)}; },
     .check = toys::CheckMlp,
     .make = [](const ModelConfig& config, const BatchConfig&) { return toys::Make(config, true); },
-    .spread = DecoderSpread,
+    .init = DecoderInit,
     .rules = toys::Rules,
 };
 
@@ -78,7 +78,7 @@ HEDDLE_DEFINE_FAMILY(linear){
     .name = "linear",
     .flavors = [] { return std::vector{toys::Flavor("small", 32, 1, 16)}; },
     .make = [](const ModelConfig& config, const BatchConfig&) { return toys::Make(config, false); },
-    .spread = DecoderSpread,
+    .init = DecoderInit,
     .rules = toys::Rules,
 };
 

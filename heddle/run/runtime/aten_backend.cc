@@ -6,7 +6,8 @@
 namespace heddle::run {
 namespace {
 
-// One call for all ranks. It is part of the step, so that running a node touches little memory.
+// One call for all ranks. The call is a member of the step, so that running a node touches little
+// memory.
 class AtenStep : public Step {
  public:
   AtenStep(const RunPlan& plan, NodeId node, Turn turn, AtenCall call)
@@ -31,7 +32,7 @@ class AtenStep : public Step {
   AtenCall call_;
 };
 
-// A call for each rank.
+// One call per rank.
 class AtenStepByRank : public AtenStep {
  public:
   AtenStepByRank(const RunPlan& plan, NodeId node, Turn turn, std::vector<AtenCall> calls)
@@ -61,6 +62,17 @@ Result<CompiledNodes> AtenBackend::Compile(NodeId node) {
   if (calls.size() > 1)
     return CompiledNodes{std::make_unique<AtenStepByRank>(plan_, node, turn, std::move(calls))};
   return CompiledNodes{std::make_unique<AtenStep>(plan_, node, turn, std::move(calls[0]))};
+}
+
+Result<std::vector<std::unique_ptr<Step>>> CompileWithAten(const RunPlan& plan,
+                                                           std::span<const NodeId> nodes) {
+  AtenBackend aten(plan);
+  std::vector<std::unique_ptr<Step>> steps;
+  for (NodeId node : nodes) {
+    HEDDLE_TRY(CompiledNodes compiled, aten.Compile(node));
+    steps.push_back(std::move(compiled.step));
+  }
+  return steps;
 }
 
 }  // namespace heddle::run

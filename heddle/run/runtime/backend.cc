@@ -15,7 +15,7 @@ RunPlan::RunPlan(Module module, const Liveness& liveness, std::vector<int64_t> r
   std::vector<bool> storages(liveness.storages().size(), false);
   for (NodeId node : graph().nodes()) {
     if (graph().op(node).effect() != Effect::kUpdate) continue;
-    // The storage of a result is that of the operand it takes over.
+    // A result that takes over an operand has the operand's storage.
     for (ValueId v : graph().results(node)) storages[liveness.of(v).index()] = true;
   }
   for (size_t i = 0; i < graph().inputs().size(); ++i)
@@ -43,11 +43,11 @@ Failure RunPlan::Fault(NodeId node, std::span<const int64_t> ranks,
 }
 
 void Step::Run(size_t, Tensors&, Scratch&) const {
-  HEDDLE_CHECK(false, "a step of all ranks was run by one");
+  HEDDLE_CHECK(false, "a step of all ranks was run by a single rank");
 }
 
 Status Step::RunTogether(Running&) const {
-  HEDDLE_CHECK(false, "a step of one rank was run by all");
+  HEDDLE_CHECK(false, "a step of a single rank was run by all ranks");
   return Done{};
 }
 

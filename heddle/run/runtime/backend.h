@@ -1,8 +1,8 @@
 // Backend: compiles a run of nodes into a step, which the ranks of this process run.
 //
-// A graph is compiled from its first node to its last. At each place, the first backend that takes
-// the node there makes the next step, from this node or from several that begin with it. ATen's ops,
-// Heddle's own ops of one rank, collectives and fused kernels are backends.
+// A graph is compiled from its first node to its last. At each position, the first backend that
+// accepts the node compiles the next step, from this node or from several nodes that begin with it.
+// Backends exist for ATen's ops, Heddle's own local ops, collectives and fused kernels.
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@
 
 namespace heddle::run {
 
-// Facts that all steps of a compiled graph share.
+// Data that all steps of a compiled graph share.
 class RunPlan {
  public:
-  // `ranks` are those of this process.
+  // `ranks` are the ranks of this process.
   RunPlan(Module module, const Liveness& liveness, std::vector<int64_t> ranks, c10::Device device);
 
   const Module& module() const { return module_; }
@@ -33,18 +33,18 @@ class RunPlan {
   std::span<const int64_t> ranks() const { return ranks_; }
   // Device of every tensor.
   c10::Device device() const { return device_; }
-  // Whether an update writes over the tensor of this input, or a storage that this node allocates.
+  // Whether an update writes to the tensor of this input, or to a storage that this node allocates.
   bool updates(size_t input) const { return updated_[input]; }
   bool is_written_over(NodeId node) const { return written_over_[node]; }
 
-  // `ranks 1, 3: `; empty where the mesh has one rank.
+  // Returns a prefix such as `ranks 1, 3: `; empty if the mesh has one rank.
   std::string Where(std::span<const int64_t> ranks) const;
-  // The failure of a node, with its text and the operands of each of `ranks`.
+  // Makes the error of a failed node, with its text and the operands of each of `ranks`.
   Failure Fault(NodeId node, std::span<const int64_t> ranks, std::span<const Tensors> operands,
                 std::string_view what) const;
 
  private:
-  // A copy, for messages.
+  // A copy, for error messages.
   Module module_;
   SlotPlan slots_;
   std::vector<int64_t> ranks_;
@@ -64,15 +64,16 @@ struct Scratch {
 struct Running {
   // By position of a rank in RunPlan::ranks().
   std::vector<Tensors> values;
-  // Collectives in flight, by the number that their step has.
+  // Collectives in flight. Each collective step has its own index.
   std::vector<std::unique_ptr<Pending>> pending;
 };
 
 class Step {
  public:
-  // Who may run the step when:
-  //   kAlone     each rank, on any thread, independently of the others
-  //   kInTurn    one rank after the other, because all draw from one source of random numbers
+  // How a step may run:
+  //
+  //   kAlone     each rank on any thread, independently of the others
+  //   kInTurn    one rank after the other, because all draw from one random number generator
   //   kTogether  all ranks of this process in one call
   enum class Turn : uint8_t { kAlone, kInTurn, kTogether };
 
@@ -82,10 +83,10 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   Turn turn() const { return turn_; }
-  // A step that is not kTogether. The rank at position `at` reads its operands from `values` and
-  // stores its results there. Throws what ATen throws.
+  // Runs a step that is not kTogether. The rank at position `at` reads its operands from `values`
+  // and stores its results there. Throws what ATen throws.
   virtual void Run(size_t at, Tensors& values, Scratch& scratch) const;
-  // A step that is kTogether.
+  // Runs a step that is kTogether.
   virtual Status RunTogether(Running& running) const;
 
  private:
@@ -101,7 +102,8 @@ struct CompiledNodes {
 class Backend {
  public:
   virtual ~Backend() = default;
-  // The step of the nodes from `first` on. Null if the backend does not take this node.
+  // Compiles the nodes from `first` on. Returns a null step if the backend does not accept this
+  // node.
   virtual Result<CompiledNodes> Compile(NodeId first) = 0;
 };
 

@@ -11,7 +11,8 @@
 namespace heddle::run {
 namespace {
 
-// What a rank sends of a tensor that travels alone: below it, a launch more costs more than a copy.
+// Bytes per rank from which a tensor is sent separately. For smaller tensors, another launch costs
+// more than a copy.
 constexpr int64_t kAloneBytes = 1 << 18;
 
 int64_t Product(at::IntArrayRef sizes) {
@@ -20,7 +21,7 @@ int64_t Product(at::IntArrayRef sizes) {
   return product;
 }
 
-// The corner of `tensor` that has these sizes.
+// Returns the leading part of `tensor` that has these sizes.
 at::Tensor Corner(at::Tensor tensor, at::IntArrayRef sizes) {
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     if (tensor.size(d) != sizes[static_cast<size_t>(d)])
@@ -119,13 +120,13 @@ void Collective::CheckSizes(std::span<const Tensors> operands_by_member) const {
 at::DimVector Collective::PieceBound(const Item& item) const {
   at::DimVector sizes;
   for (Dim dim : item.operand_dims) sizes.push_back(symbols_.Bound(dim));
-  // What is cut is as long as the longest cut: the result's bound.
+  // A dimension that is split has the size of the longest part, which is the bound of the result's.
   if (CutsInput(kind_)) sizes[item.cut_dim] = symbols_.Bound(item.result_dims[item.cut_dim]);
   return sizes;
 }
 
 int64_t Collective::Member(int64_t rank, int64_t index) const {
-  // Along each axis of the group, from the fastest to the slowest.
+  // Strides along each axis of the group, from the fastest to the slowest.
   int64_t stride = 1;
   std::vector<int64_t> strides(mesh_.axes().size());
   for (size_t a = mesh_.axes().size(); a-- > 0;) {

@@ -4,7 +4,7 @@
 
 #include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 
 namespace heddle::run {
 
@@ -34,7 +34,7 @@ class CommBackend::Launch : public Step {
       try {
         StoreResults(groups_[g], running.pending[first_pending_ + g]->Finish(), wait, running);
       } catch (const std::exception& error) {
-        return plan_.Fault(node_, groups_[g].ranks, {}, SaidByAten(error));
+        return plan_.Fault(node_, groups_[g].ranks, {}, AtenErrorMessage(error));
       }
     }
     return Done{};
@@ -59,13 +59,12 @@ class CommBackend::Launch : public Step {
                                  shares);
       if (transport_.finishes_at_once()) StoreResults(group, pending->Finish(), node_, running);
     } catch (const std::exception& error) {
-      return plan_.Fault(node_, group.ranks, operands, SaidByAten(error));
+      return plan_.Fault(node_, group.ranks, operands, AtenErrorMessage(error));
     }
     return Done{};
   }
 
-  // Unpacks what was received into the slots of node `into`: the collective's own, or those of its
-  // wait.
+  // Unpacks received payloads into the slots of node `into`, which is the collective or its wait.
   void StoreResults(const Group& group, std::vector<Tensors> received, NodeId into,
                     Running& running) const {
     Tensors shared;
@@ -87,13 +86,13 @@ class CommBackend::Launch : public Step {
   CommunicatorId communicator_;
   const std::vector<Group>& groups_;
   Collective collective_;
-  // Members of a group share equal results.
+  // Whether members of a group share equal results.
   bool share_;
-  // The number of its first group's launch in Running::pending.
+  // Index of its first group's launch in Running::pending.
   size_t first_pending_;
 };
 
-// A wait for a launch that takes time.
+// A wait for a launch in flight.
 class CommBackend::Wait : public Step {
  public:
   Wait(NodeId node, const Launch& launch) : Step(Turn::kTogether), node_(node), launch_(launch) {}
@@ -104,7 +103,7 @@ class CommBackend::Wait : public Step {
   const Launch& launch_;
 };
 
-// A wait for results that are there already.
+// A wait for results that exist already.
 class CommBackend::HandOn : public Step {
  public:
   HandOn(const RunPlan& plan, NodeId node) : Step(Turn::kAlone), plan_(plan), node_(node) {}
@@ -147,7 +146,7 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
   const Graph& graph = plan_.graph();
   if (graph[node].op == op::comm_wait) {
     NodeId start = graph[graph.operands(node)[0]].producer;
-    // Tensors that the caller launched, or that another backend made, are there already.
+    // Results exist already if the caller launched them or another backend computed them.
     const Launch* launch = start ? launches_[start] : nullptr;
     if (launch == nullptr || transport_->finishes_at_once())
       return CompiledNodes{std::make_unique<HandOn>(plan_, node)};
@@ -155,9 +154,10 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
   }
   if (!CollectiveKindOf(graph[node].op)) return CompiledNodes{};
   if (graph.attrs(node).Find("sizes") != nullptr)
-    return Error(Diag::kRunFault,
-                 "`%{}` exchanges parts of unequal sizes; such graphs can be simulated, not run",
-                 graph.name(graph[node].first_result));
+    return Error(
+        Diag::kRunFault,
+        "`%{}` exchanges parts of unequal sizes; Heddle can simulate such a graph but not run it",
+        graph.name(graph[node].first_result));
   auto launch = std::make_unique<Launch>(*this, node);
   launches_[node] = launch.get();
   launch_count_ += launch->groups();

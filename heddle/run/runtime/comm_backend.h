@@ -1,7 +1,7 @@
 // CommBackend: collectives and waits.
 //
-// A collective is launched at its node and completed at its wait. With a transport that finishes
-// immediately, the results exist after the launch, and the wait passes them on.
+// A collective is launched at its node and completed at its wait. If the transport finishes
+// immediately, the results exist after the launch, and the wait forwards them.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,18 @@ namespace heddle::run {
 
 class CommBackend : public Backend {
  public:
-  // `share_results`: ranks share the storage of a result that is equal on all of them, unless it is
-  // written over later.
+  // `share_results`: ranks share the storage of results that are equal on all of them, unless it is
+  // overwritten later.
   CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport, bool share_results);
 
   Result<CompiledNodes> Compile(NodeId node) override;
 
-  // Launches of a run: the size of Running::pending.
+  // Number of launches per run, which is the size of Running::pending.
   size_t launch_count() const { return launch_count_; }
 
  private:
-  // The members of a communicator's group that are in this process: positions in RunPlan::ranks(),
-  // and the ranks.
+  // The members of a communicator's group in this process: positions in RunPlan::ranks(), and
+  // ranks.
   struct Group {
     std::vector<size_t> at;
     std::vector<int64_t> ranks;

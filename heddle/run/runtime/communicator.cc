@@ -11,7 +11,7 @@ const std::vector<int64_t>& Communicator::GroupOf(int64_t rank) const {
   auto at = std::ranges::find_if(groups, [&](const std::vector<int64_t>& group) {
     return std::ranges::find(group, rank) != group.end();
   });
-  HEDDLE_CHECK(at != groups.end(), "a rank is in no group of a communicator");
+  HEDDLE_CHECK(at != groups.end(), "a rank does not belong to any group of a communicator");
   return *at;
 }
 

@@ -1,7 +1,8 @@
-// Communicators: who takes part in the collectives of a graph.
+// Communicators: the groups of ranks that take part in the collectives of a graph.
 //
-// A communicator is a list of axes and a stream: collectives over the same axes on different streams have communicators of their own
-// and do not wait for each other. On one communicator launches keep the order of the graph, on every rank.
+// A communicator is a list of axes and a stream. Collectives over the same axes on different
+// streams have different communicators and do not wait for each other. On one communicator, every
+// rank launches in the order of the graph.
 #pragma once
 
 #include <string>
@@ -16,21 +17,21 @@ using CommunicatorId = Id<struct CommunicatorTag>;
 struct Communicator {
   Axes over;
   uint8_t stream = 0;
-  // The groups of ranks that work together, each in the order of `over`.
+  // Groups of ranks, each in the order of `over`.
   std::vector<std::vector<int64_t>> groups;
 
-  // The group of a rank.
+  // Returns the group of a rank.
   const std::vector<int64_t>& GroupOf(int64_t rank) const;
 };
 
-// Those of a graph, in the order in which they first occur: the same on every rank.
+// The communicators of a graph, in the order of their first collectives; the same on every rank.
 class Communicators {
  public:
   Communicators(const Mesh& mesh, const Graph& graph);
 
   const Table<CommunicatorId, Communicator>& all() const { return all_; }
   const Communicator& operator[](CommunicatorId id) const { return all_[id]; }
-  // Of a node that starts a collective; none for others.
+  // Returns the communicator of a node that starts a collective; an invalid id for other nodes.
   CommunicatorId of(NodeId node) const { return of_[node]; }
 
  private:
@@ -38,7 +39,7 @@ class Communicators {
   Table<NodeId, CommunicatorId> of_;
 };
 
-// `[dp,tp]`, `[dp] stream 1`
+// Formats a communicator as `[dp,tp]` or `[dp] stream 1`.
 std::string Format(const Mesh& mesh, const Communicator& communicator);
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// What a failure at run time says: the node, what it was given, and what went wrong.
+// Formats errors at run time: the node, its operands, and the cause.
 #pragma once
 
 #include <span>
@@ -12,11 +12,13 @@
 
 namespace heddle::run {
 
-// `Float[3,4] on cpu`
+// Formats a tensor as `Float[3,4] on cpu`.
 std::string TensorText(const at::Tensor& tensor);
-// One line for each operand: `operand 1 of rank 2: Float[3,4] on cpu`. `whose` is empty, or ` of rank 2`.
+// Returns one line per operand: `operand 1 of rank 2: Float[3,4] on cpu`. `whose` is empty or ` of
+// rank 2`.
 std::string OperandLines(std::span<const at::Tensor> operands, std::string_view whose = "");
-// `where` stands in front: empty, or `rank 2: `. Of `what` the first line is kept: the rest is ATen's own stack.
+// Makes the error. `where` is a prefix: empty, or `rank 2: `. Keeps only the first line of `what`,
+// because the rest is ATen's stack trace.
 Failure RunFault(const Module& module, const Graph& graph, NodeId node, std::string_view where,
                  std::string_view what, std::string_view operand_lines);
 

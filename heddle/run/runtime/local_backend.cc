@@ -1,5 +1,7 @@
 #include "heddle/run/runtime/local_backend.h"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/full.h>
 
 #include "heddle/core/ops/ops.h"
@@ -7,7 +9,7 @@
 namespace heddle::run {
 namespace {
 
-// A copy, also where host and device are the same memory.
+// Copies even if host and device share memory.
 at::Tensor CopyTo(const at::Tensor& tensor, c10::Device device) {
   return tensor.to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
@@ -36,7 +38,7 @@ class LocalStep : public Step {
   at::Tensor Result(int64_t rank, std::span<const at::Tensor* const> operands) const {
     if (op_ == op::shard_bound) {
       Part part = PartAt(size_, over_, plan_.mesh(), rank);
-      // Made on the device: a copy from the host cannot be recorded.
+      // Created on the device: a CUDA graph cannot record a copy from the host.
       return at::full({}, part.begin + (end_ ? part.size : 0),
                       at::TensorOptions().dtype(at::kLong).device(plan_.device()));
     }
@@ -57,9 +59,47 @@ class LocalStep : public Step {
   bool end_ = false;
 };
 
+// Counts on a GPU. ATen's op reads the largest number on the host, which cannot be recorded.
+class CountStep : public Step {
+ public:
+  CountStep(const RunPlan& plan, NodeId node)
+      : Step(Turn::kAlone),
+        plan_(plan),
+        node_(node),
+        size_(plan.graph().types().dims(ResultType(plan, node))[0]) {}
+
+  // Whether a node counts without weights, into a known number of bins.
+  static bool Takes(const RunPlan& plan, NodeId node) {
+    return plan.graph()[node].op == op::bincount && !plan.device().is_cpu() &&
+           !plan.graph().operands(node)[1] &&
+           !IsSymbol(plan.graph().types().dims(ResultType(plan, node))[0]);
+  }
+
+  void Run(size_t, Tensors& values, Scratch& scratch) const override {
+    plan_.slots().Load(node_, values, scratch.operands);
+    scratch.results.assign(1, CountNumbers(*scratch.operands[0], size_));
+    plan_.slots().Store(node_, scratch.results, values);
+  }
+
+ private:
+  static TypeId ResultType(const RunPlan& plan, NodeId node) {
+    return plan.graph().type(plan.graph()[node].first_result);
+  }
+
+  const RunPlan& plan_;
+  NodeId node_;
+  int64_t size_;
+};
+
 }  // namespace
 
+at::Tensor CountNumbers(const at::Tensor& numbers, int64_t size) {
+  at::Tensor bins = at::arange(size, numbers.options()).unsqueeze(1);
+  return at::eq(bins, numbers.unsqueeze(0)).sum(1);
+}
+
 Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
+  if (CountStep::Takes(plan_, node)) return CompiledNodes{std::make_unique<CountStep>(plan_, node)};
   OpId op = plan_.graph()[node].op;
   bool own = op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
              op == op::mem_reload;

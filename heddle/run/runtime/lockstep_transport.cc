@@ -16,7 +16,7 @@ class Finished : public Pending {
   std::vector<Tensors> received_;
 };
 
-// What member `to` gets of each payload.
+// Returns the rows of every payload that go to member `to`.
 at::Tensor RowsFor(size_t to, const Tensors& payloads, std::span<const Shares> shares) {
   Tensors parts;
   for (size_t from = 0; from < payloads.size(); ++from) {

@@ -1,4 +1,4 @@
-// Payloads between ranks that all live in this process: copies, and sums in a declared order.
+// Moves payloads between ranks of one process: copies, and sums in a declared order.
 #pragma once
 
 #include "heddle/run/runtime/reducer.h"

@@ -15,10 +15,10 @@ std::vector<const void*> AddressesOf(std::span<const Tensors> inputs_by_rank) {
   return addresses;
 }
 
-std::string_view ObstacleAt(const World& world, NodeId node) {
-  const Graph& graph = world.graph();
+std::string_view ObstacleAt(const RankProgram& program, NodeId node) {
+  const Graph& graph = program.graph();
   if (graph.op(node).effect() == Effect::kRandom) return "it draws random numbers";
-  if (CollectiveKindOf(graph[node].op) && world.spans_processes())
+  if (CollectiveKindOf(graph[node].op) && program.spans_processes())
     return "it moves tensors between processes";
   for (ValueId operand : graph.operands(node)) {
     if (!operand || graph.types().is_async(graph.type(operand))) continue;
@@ -30,26 +30,27 @@ std::string_view ObstacleAt(const World& world, NodeId node) {
 
 }  // namespace
 
-std::optional<std::string> RecordingObstacle(const World& world) {
-  if (world.threads() > 1)
-    return fmt::format("ranks run on {} threads; a recording is of one (--runtime.threads=1)",
-                       world.threads());
-  for (NodeId node : world.graph().nodes()) {
-    std::string_view why = ObstacleAt(world, node);
+std::optional<std::string> RecordingObstacle(const RankProgram& program) {
+  if (program.threads() > 1)
+    return fmt::format(
+        "ranks run on {} threads, but a recording needs one; set --runtime.threads=1",
+        program.threads());
+  for (NodeId node : program.graph().nodes()) {
+    std::string_view why = ObstacleAt(program, node);
     if (!why.empty())
       return fmt::format("node {}: {}\n  {}", node.index(), why,
-                         PrintNode(world.module(), world.graph(), node));
+                         PrintNode(program.module(), program.graph(), node));
   }
   return std::nullopt;
 }
 
-Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const World& world,
+Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const RankProgram& program,
                                              std::span<const Tensors> inputs_by_rank, Mode mode) {
   if (recorded_) return Recorded(inputs_by_rank);
-  if (!refusal_) refusal_ = RecordingObstacle(world);
-  if (!refusal_ && mode == Mode::kWarmUp) return recorder.Run(world, inputs_by_rank);
+  if (!refusal_) refusal_ = RecordingObstacle(program);
+  if (!refusal_ && mode == Mode::kWarmUp) return recorder.Run(program, inputs_by_rank);
   if (!refusal_) {
-    Result<std::unique_ptr<RecordedRun>> recorded = recorder.Record(world, inputs_by_rank);
+    Result<std::unique_ptr<RecordedRun>> recorded = recorder.Record(program, inputs_by_rank);
     if (recorded.ok()) {
       recorded_ = *std::move(recorded);
       addresses_ = AddressesOf(inputs_by_rank);
@@ -57,13 +58,13 @@ Result<std::vector<Tensors>> StepReplay::Run(RunRecorder& recorder, const World&
     }
     refusal_ = recorded.diagnostics()[0].message;
   }
-  // Recording has computed nothing, so that the run is still to be done.
-  return world.Run(inputs_by_rank);
+  // Recording computes nothing, so the run is still to do.
+  return program.Run(inputs_by_rank);
 }
 
 Result<std::vector<Tensors>> StepReplay::Recorded(std::span<const Tensors> inputs_by_rank) {
   HEDDLE_CHECK(AddressesOf(inputs_by_rank) == addresses_,
-               "a recorded run was given other tensors than it was recorded with");
+               "the inputs of a recorded run are not the recorded tensors");
   HEDDLE_RETURN_IF_ERROR(recorded_->Replay());
   return recorded_->outputs();
 }

@@ -20,7 +20,7 @@ constexpr int64_t kMostChannels = 64;
 
 int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 
-// Elements of a block, so that a sum over many ranks stays in the cache.
+// Elements per block, so that a sum over many ranks stays in the cache.
 constexpr int64_t kBlock = 2048;
 
 template <typename T>
@@ -38,7 +38,7 @@ void AddBlocks(std::span<const at::Tensor> payloads, const Reducer::Segment& seg
   }
 }
 
-// Our own loops for what is common; false where ATen has to do it.
+// Adds common types with our own loops. Returns false if ATen must add.
 bool AddOnCpu(std::span<const at::Tensor> payloads, const Reducer::Segment& segment,
               at::Tensor& out) {
   if (!out.is_cpu()) return false;
@@ -82,7 +82,8 @@ at::Tensor ReduceTree(std::span<const at::Tensor> payloads, ReduceOp op) {
   return sum;
 }
 
-// Steps through all ranks that are coprime with their number give rings: channel 0 goes 0, 1, 2, ..., the next ones further.
+// Returns the ring of a channel. Each step that is coprime with the number of ranks gives a ring;
+// channel 0 uses step 1: 0, 1, 2, ...
 std::vector<int64_t> RingOf(int64_t channel, int64_t ranks) {
   std::vector<int64_t> steps;
   for (int64_t step = 1; step < std::max<int64_t>(ranks, 2); ++step) {
@@ -94,7 +95,7 @@ std::vector<int64_t> RingOf(int64_t channel, int64_t ranks) {
   return ring;
 }
 
-// Once around, from the one behind position `owner` to `owner` itself.
+// Returns the ring's ranks from the one after position `owner` to `owner` itself.
 std::vector<int64_t> Around(const std::vector<int64_t>& ring, size_t owner) {
   std::vector<int64_t> order;
   for (size_t k = 1; k <= ring.size(); ++k) order.push_back(ring[(owner + k) % ring.size()]);
@@ -165,11 +166,11 @@ Result<Reducer> Reducer::Parse(std::string_view text) {
     if (error == std::errc() && end == number.data() + number.size() && channels >= 1 &&
         channels <= kMostChannels)
       return Reducer(Order::kRing, channels);
-    return Error(Diag::kBadChoice, "`{}` has no number of channels from 1 to {}", text,
+    return Error(Diag::kBadChoice, "`{}` needs a number of channels from 1 to {}", text,
                  kMostChannels);
   }
-  return Error(Diag::kBadChoice, "`{}` is not a reducer; there are {}{}", text, Join(kOrders, ", "),
-               NearestHint(text, kOrders));
+  return Error(Diag::kBadChoice, "`{}` is not a reducer; expected one of {}{}", text,
+               Join(kOrders, ", "), NearestHint(text, kOrders));
 }
 
 std::string Reducer::Format() const {

@@ -1,13 +1,14 @@
-// Reducer: in which order the values of several ranks are added up. Floating point sums depend on it, so it is declared.
+// Reducer: the order in which a reduction adds the values of ranks. Floating-point sums depend on
+// it.
 //
-//   rank     0, 1, 2, ...: whatever else is in the payload
-//   gloo     what ProcessGroupGloo does between processes: a payload is cut into chunks, and chunk c is x[c] + (x[c+1] + (... +
-//            x[c+W-1])), ranks modulo W
-//   ring:C   what NCCL does between nodes: C channels, each with a ring of its own, share a payload by offset; a chunk is summed along
-//            its ring and ends at its owner
+//   rank     0, 1, 2, ...
+//   gloo     as ProcessGroupGloo between processes: the payload is cut into chunks, and chunk c is
+//            x[c] + (x[c+1] + (... + x[c+W-1])), ranks modulo W
+//   ring:C   as NCCL between nodes: C channels, each with its own ring, share the payload by
+//            offset; a chunk is summed along its ring and ends at its owner
 //   tree     pairs, pairs of pairs, ...
 //
-// In the element type of the payload, rounded after every addition.
+// Sums have the element type of the payload and are rounded after every addition.
 #pragma once
 
 #include <span>
@@ -28,21 +29,22 @@ class Reducer {
 
   explicit Reducer(Order order = Order::kRank, int64_t channels = 1)
       : order_(order), channels_(channels) {}
-  // `rank`, `gloo`, `ring:4`, `tree`.
+  // Parses `rank`, `gloo`, `ring:4` or `tree`.
   static Result<Reducer> Parse(std::string_view text);
   std::string Format() const;
 
-  // The reduction of one flat payload of every rank: all of the same length and element type, in rank order. With `rows`, rank r
-  // owns the r-th of as many equal rows as there are ranks: a ring ends at the owner. A fresh tensor.
+  // Reduces one flat payload per rank, in rank order, all of the same length and element type. With
+  // `rows`, rank r owns the r-th of equally many rows as ranks, and a ring ends at the owner.
+  // Returns a new tensor.
   at::Tensor Reduce(std::span<const at::Tensor> payloads, ReduceOp op, bool rows) const;
 
-  // Elements `begin` to `end` of a payload are added up in this order of ranks.
+  // A range of a payload, and the order in which its elements are added over ranks.
   struct Segment {
     int64_t begin;
     int64_t end;
     std::vector<int64_t> order;
   };
-  // All of a payload of `count` elements of `item_size` bytes, without gaps. Not for `tree`.
+  // Returns segments that cover a payload of `count` elements of `item_size` bytes. Not for `tree`.
   std::vector<Segment> Segments(int64_t count, int64_t item_size, int64_t ranks, bool rows) const;
 
  private:

@@ -1,4 +1,4 @@
-// Orders of additions, against their definitions.
+// Compares the orders of additions with their definitions.
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
@@ -44,19 +44,20 @@ TEST(Reducer, SegmentsCoverAPayloadOnceAndNameEveryRankOnce) {
   }
 }
 
-// Chunks of Gloo's ring, as measured on processes.
+// Chunks of Gloo's ring, as measured between processes.
 TEST(Reducer, GlooCutsAPayloadByItsSize) {
   Reducer gloo(Reducer::Order::kGloo);
-  // 12 elements of 4 bytes on 3 ranks: 6 pieces of 8 bytes, two to a chunk.
+  // 12 elements of 4 bytes on 3 ranks: 6 pieces of 8 bytes, two per chunk.
   std::vector<Reducer::Segment> segments = gloo.Segments(12, 4, 3, true);
   ASSERT_EQ(segments.size(), 3u);
   EXPECT_EQ(segments[1].begin, 4);
   EXPECT_EQ(segments[1].order, (std::vector<int64_t>{0, 2, 1}));
-  // 9 elements: pieces of 6 bytes are rounded up to whole elements, and chunks do not end where rows do.
+  // 9 elements: pieces of 6 bytes are rounded up to whole elements, so chunks do not align with
+  // rows.
   segments = gloo.Segments(9, 4, 3, true);
   EXPECT_EQ(segments[1].begin, 4);
   EXPECT_EQ(segments[2].end, 9);
-  // Pieces are at most a MiB.
+  // Pieces have at most one MiB.
   segments = gloo.Segments(int64_t{3} << 20, 4, 2, true);
   EXPECT_EQ(segments[1].begin, int64_t{3} << 19);
 }

@@ -21,7 +21,7 @@ int64_t Sum(std::span<const int64_t> numbers) {
   return std::accumulate(numbers.begin(), numbers.end(), int64_t{0});
 }
 
-// Sums of as many equal runs as there are members.
+// Sums consecutive groups of equal length, one per member.
 std::vector<int64_t> ByMember(std::span<const int64_t> counts, int64_t members) {
   size_t run = counts.size() / static_cast<size_t>(members);
   std::vector<int64_t> sums;
@@ -30,7 +30,7 @@ std::vector<int64_t> ByMember(std::span<const int64_t> counts, int64_t members) 
   return sums;
 }
 
-// Elements of a row.
+// Returns the number of elements of a row.
 int64_t Width(const at::Tensor& rows) {
   int64_t width = 1;
   for (int64_t d = 1; d < rows.dim(); ++d) width *= rows.size(d);
@@ -54,14 +54,15 @@ RowExchange::RowExchange(const Graph& graph, NodeId node, int64_t members)
 
 std::vector<int64_t> RowExchange::Blocks(std::span<const at::Tensor> operands) const {
   std::vector<int64_t> blocks = Numbers(operands[2]);
-  for (int64_t count : blocks) TORCH_CHECK(count >= 0, "a count of ", count, " rows");
+  for (int64_t count : blocks)
+    TORCH_CHECK(count >= 0, "a count of ", count, " rows, expected 0 or more");
   return blocks;
 }
 
 Shares RowExchange::SharesOf(std::span<const at::Tensor> operands) const {
   std::vector<int64_t> sent = ByMember(Numbers(operands[1]), members_);
   std::vector<int64_t> received = ByMember(Blocks(operands), members_);
-  TORCH_CHECK(*std::ranges::min_element(sent) >= 0, "a count of less than no rows");
+  TORCH_CHECK(*std::ranges::min_element(sent) >= 0, "a count of rows is negative");
   int64_t rows = operands[0].size(0);
   if (dispatches_) {
     TORCH_CHECK(Sum(sent) == rows, "counts make ", Sum(sent), " rows, there are ", rows);
@@ -80,7 +81,7 @@ Shares RowExchange::SharesOf(std::span<const at::Tensor> operands) const {
 void RowExchange::Reorder(const at::Tensor& by_member, const at::Tensor& by_expert,
                           std::span<const int64_t> blocks) const {
   size_t experts = blocks.size() / static_cast<size_t>(members_);
-  // Where the block of each member and expert begins, by member.
+  // Start of the block of each member and expert, by member.
   std::vector<int64_t> begins(blocks.size());
   std::exclusive_scan(blocks.begin(), blocks.end(), begins.begin(), int64_t{0});
   int64_t at = 0;

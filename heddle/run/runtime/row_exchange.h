@@ -1,7 +1,8 @@
-// RowExchange: what comm.dispatch and comm.combine do with rows before they are sent and when they have arrived.
+// RowExchange: reorders rows for comm.dispatch and comm.combine, before sending and after
+// receiving.
 //
-// On the wire rows stand by member, for each member by expert, and nothing is padded. With a rank's experts they stand by expert,
-// then by the member that they come from.
+// On the wire, rows are sorted by member, then by expert, without padding. For a rank's experts,
+// rows are sorted by expert, then by the sending member.
 #pragma once
 
 #include <span>
@@ -13,7 +14,7 @@
 
 namespace heddle::run {
 
-// Elements that go to each member, and that come from it. Empty where all are equal.
+// Number of elements sent to and received from each member. Empty if all are equal.
 struct Shares {
   std::vector<int64_t> sent;
   std::vector<int64_t> received;
@@ -23,15 +24,16 @@ class RowExchange {
  public:
   RowExchange(const Graph& graph, NodeId node, int64_t members);
 
-  // Operands are rows, the counts of what this rank sends, and of what it receives. Throws where counts and rows do not agree.
+  // Operands are the rows, the counts that this rank sends, and the counts that it receives. Throws
+  // if counts and rows disagree.
   Shares SharesOf(std::span<const at::Tensor> operands) const;
   at::Tensor Pack(std::span<const at::Tensor> operands) const;
-  // Of this member of the group.
+  // `member` is this rank's position in the group.
   at::Tensor Unpack(const at::Tensor& received, std::span<const at::Tensor> operands,
                     int64_t member) const;
 
  private:
-  // How many rows go from each member to each expert of this rank: [members, experts].
+  // Returns the number of rows from each member to each expert of this rank: [members, experts].
   std::vector<int64_t> Blocks(std::span<const at::Tensor> operands) const;
   // Copies blocks of rows from one order to the other.
   void Reorder(const at::Tensor& by_member, const at::Tensor& by_expert,
@@ -40,7 +42,8 @@ class RowExchange {
 
   int64_t members_;
   bool dispatches_;
-  // The most rows that a dispatch may bring, and whether they stand in a buffer for as many; the rows that a combine brings.
+  // Maximum number of rows that a dispatch can receive, and whether its result is a buffer of that
+  // size. For a combine, the number of rows that come back.
   int64_t most_;
   bool exact_;
 };

@@ -1,17 +1,20 @@
-// Local graphs on all ranks of small meshes, against what comes out when one thinks of the whole tensors.
+// Compares runs of local graphs on small meshes with results computed from the whole tensors.
 #include <algorithm>
 
 #include <gtest/gtest.h>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/local_backend.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 namespace {
@@ -24,19 +27,20 @@ Module Read(const std::string& text) {
 
 std::vector<Tensors> RunText(const std::string& text, const std::vector<Tensors>& inputs) {
   Module module = Read(text);
-  Result<std::vector<Tensors>> outputs = World::Compile(module, module.graphs[0])->Run(inputs);
+  Result<std::vector<Tensors>> outputs =
+      RankProgram::Compile(module, module.graphs[0])->Run(inputs);
   EXPECT_TRUE(outputs.ok()) << text << Format(outputs.diagnostics());
   return outputs.ok() ? *outputs : std::vector<Tensors>(inputs.size(), Tensors(8));
 }
 
-// Different numbers in every tensor, exact in f32.
+// Returns different numbers for every seed, exact in f32.
 at::Tensor Numbers(at::IntArrayRef sizes, int64_t seed) {
   int64_t count = 1;
   for (int64_t size : sizes) count *= size;
   return (at::arange(count, at::kFloat) * 7 % 31 + 100 * seed).view(sizes);
 }
 
-// A mesh, and the axes that a collective goes over.
+// A mesh, and the axes of a collective.
 struct Case {
   std::vector<int64_t> mesh;
   std::vector<AxisId> over;
@@ -65,7 +69,8 @@ class CollectiveTest : public testing::TestWithParam<Case> {
     if (mesh_.axes().size() == 1) return {rank};
     return {rank / mesh_[1].size, rank % mesh_[1].size};
   }
-  // What a rank holds of `whole` things, cut over the axes of the case one by one.
+  // Returns the positions of `whole` elements that a rank stores, split over the axes of the case
+  // in turn.
   at::Tensor PositionsOf(int64_t whole, int64_t rank) const {
     std::vector<int64_t> kept(static_cast<size_t>(whole));
     for (int64_t i = 0; i < whole; ++i) kept[static_cast<size_t>(i)] = i;
@@ -84,7 +89,7 @@ class CollectiveTest : public testing::TestWithParam<Case> {
   at::Tensor PartOf(const at::Tensor& whole, int64_t dim, int64_t rank) const {
     return whole.index_select(dim, PositionsOf(whole.size(dim), rank));
   }
-  // The ranks of one group, by their coordinates along `over`.
+  // Returns the ranks of one group, by their coordinates along `over`.
   std::vector<int64_t> GroupOf(int64_t rank) const {
     std::vector<std::pair<std::vector<int64_t>, int64_t>> members;
     for (int64_t other = 0; other < ranks(); ++other) {
@@ -101,7 +106,7 @@ class CollectiveTest : public testing::TestWithParam<Case> {
     for (const auto& [key, member] : members) group.push_back(member);
     return group;
   }
-  // A number that the ranks of a group share.
+  // Returns a number that the ranks of a group share.
   int64_t GroupSeed(int64_t rank) const { return GroupOf(rank)[0]; }
 
   std::string Dim(int64_t whole) const {
@@ -110,7 +115,7 @@ class CollectiveTest : public testing::TestWithParam<Case> {
     AppendDim(out, symbols.Chunk(whole, over_, mesh_), mesh_, symbols);
     return out;
   }
-  // A graph whose text may have {mesh} and {over} in it, and {5} for this rank's part of 5.
+  // Fills in the text of a graph: {mesh}, {over}, and {5} for this rank's part of 5.
   std::string Text(std::string body) const {
     auto replace = [&](const std::string& from, const std::string& to) {
       for (size_t at = body.find(from); at != std::string::npos; at = body.find(from, at + 1))
@@ -125,7 +130,7 @@ class CollectiveTest : public testing::TestWithParam<Case> {
   Axes over_;
 };
 
-// Even, uneven, and with empty parts on some mesh or other.
+// Sizes that split evenly, unevenly, or into empty parts on some mesh.
 constexpr int64_t kSizes[] = {12, 7, 5, 2, 1, 0};
 
 TEST_P(CollectiveTest, AllGather) {
@@ -141,7 +146,7 @@ TEST_P(CollectiveTest, AllGather) {
     for (int64_t rank = 0; rank < ranks(); ++rank) {
       at::Tensor x = Numbers({whole, 3}, GroupSeed(rank));
       at::Tensor y = Numbers({whole}, GroupSeed(rank) + 1).to(at::kLong);
-      // A transposed part must come out as the others do.
+      // A transposed part must give the same result as the others.
       at::Tensor z = Numbers({whole, 2}, GroupSeed(rank)).t();
       expected.push_back({x, y, z});
       inputs.push_back({PartOf(x, 0, rank), PartOf(y, 0, rank), PartOf(z.t(), 0, rank).t()});
@@ -237,7 +242,7 @@ TEST_P(CollectiveTest, AllToAllMovesASplit) {
   }
 }
 
-// Rows of unequal and empty parts: spread evenly, all for one expert, or as it comes.
+// Rows in unequal and empty parts: distributed evenly, all to one expert, or randomly.
 TEST_P(CollectiveTest, RowsGoToTheirExpertsAndComeBack) {
   int64_t group = static_cast<int64_t>(GroupOf(0).size());
   int64_t experts = 2 * group;
@@ -266,7 +271,7 @@ TEST_P(CollectiveTest, RowsGoToTheirExpertsAndComeBack) {
           kRows, experts, kRows * group, exact ? ", size=\"rows0\"" : ""));
       std::vector<Tensors> outputs = RunText(text, inputs);
       for (int64_t rank = 0; rank < ranks(); ++rank) {
-        // By expert, by member, in the order in which they stand there.
+        // Sorted by expert, then by member, then in their original order.
         std::vector<int64_t> members = GroupOf(rank);
         int64_t place = std::ranges::find(members, rank) - members.begin();
         Tensors expected;
@@ -290,6 +295,12 @@ TEST_P(CollectiveTest, RowsGoToTheirExpertsAndComeBack) {
   }
 }
 
+TEST(CountNumbers, IsBincount) {
+  at::Tensor numbers = at::tensor({3, 0, 3, 7, 3, 0}, at::kLong);
+  EXPECT_TRUE(CountNumbers(numbers, 8).equal(at::bincount(numbers, {}, 8)));
+  EXPECT_TRUE(CountNumbers(numbers.slice(0, 0, 0), 4).equal(at::zeros({4}, at::kLong)));
+}
+
 TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
   Module module = Read(
       "heddle 1 local\nmesh [dp=2]\ngraph @g(%x: f32[4,3], %n: i64[4]) -> (%d) {\n"
@@ -301,7 +312,7 @@ TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
       "  %d = comm.wait(%d!) @layers.3.moe\n}\n");
   at::Tensor counts = at::tensor(std::vector<int64_t>{0, 0, 1, 3});
   std::vector<Tensors> inputs(2, Tensors{Numbers({4, 3}, 1), counts});
-  auto outputs = World::Compile(module, module.graphs[0])->Run(inputs);
+  auto outputs = RankProgram::Compile(module, module.graphs[0])->Run(inputs);
   ASSERT_FALSE(outputs.ok());
   std::string message = Format(outputs.diagnostics());
   for (const char* part :

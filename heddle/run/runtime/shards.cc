@@ -13,7 +13,7 @@
 namespace heddle::run {
 namespace {
 
-// The place of a rank's part in the whole, as a view.
+// Returns the rank's part of the whole as a view.
 at::Tensor PlaceOf(at::Tensor whole, const Placement& placement, const Mesh& mesh, int64_t rank) {
   for (size_t d = 0; d < placement.splits.size(); ++d) {
     auto dim = static_cast<int64_t>(d);
@@ -23,7 +23,7 @@ at::Tensor PlaceOf(at::Tensor whole, const Placement& placement, const Mesh& mes
   return whole;
 }
 
-// The axes that split a dimension, that one kind of reduction is pending over, and that do neither.
+// Axes that split a dimension, axes with a pending reduction of one kind, and the other axes.
 Axes SplitAxes(const Placement& placement) {
   Axes axes;
   for (const Axes& split : placement.splits) {
@@ -57,7 +57,7 @@ Status CheckReplicas(std::span<const at::Tensor> parts, const Axes& axes, const 
     for (int64_t rank : group) {
       const at::Tensor& part = parts[static_cast<size_t>(rank)];
       if (SameBits(first, part)) continue;
-      return Error(Diag::kReplicasDiffer, "ranks {} and {} hold replicas that differ: {} and {}",
+      return Error(Diag::kReplicasDiffer, "the replicas of ranks {} and {} differ: {} and {}",
                    group[0], rank, TensorText(first), TensorText(part));
     }
   }
@@ -66,10 +66,14 @@ Status CheckReplicas(std::span<const at::Tensor> parts, const Axes& axes, const 
 
 }  // namespace
 
+TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global) {
+  return global.type ? global.type : graph.type(value);
+}
+
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-  // Flat, because a scalar cannot be viewed as bytes; with a stride of 1, which a dimension of size 1 need not have; and with
-  // conjugation and negation carried out where they are still pending.
+  // Makes a flat tensor, because a scalar cannot be viewed as bytes. as_strided sets stride 1,
+  // which a dimension of size 1 need not have. Resolves pending conjugation and negation.
   auto bytes = [](const at::Tensor& t) {
     at::Tensor plain = t.resolve_conj().resolve_neg().contiguous();
     return plain.as_strided({plain.numel()}, {1}).view(at::kByte);
@@ -94,18 +98,19 @@ at::Tensor ShardOf(const at::Tensor& whole, const Placement& placement, const Me
 Result<at::Tensor> Assemble(std::span<const at::Tensor> parts_by_rank, const Placement& placement,
                             const Mesh& mesh, at::IntArrayRef whole_sizes) {
   HEDDLE_CHECK(static_cast<int64_t>(parts_by_rank.size()) == mesh.ranks(),
-               "a tensor was assembled from another number of ranks than the mesh has");
+               "the number of parts differs from the number of ranks");
   at::Tensor whole = at::empty(whole_sizes, parts_by_rank[0].options());
   std::vector<at::Tensor> parts(parts_by_rank.begin(), parts_by_rank.end());
   for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
     const at::Tensor& part = parts[static_cast<size_t>(rank)];
     at::Tensor place = PlaceOf(whole, placement, mesh, rank);
     if (part.sizes() == place.sizes() && part.scalar_type() == place.scalar_type()) continue;
-    return Error(Diag::kShapeMismatch, "rank {} holds {}, its part of the whole is {}", rank,
+    return Error(Diag::kShapeMismatch, "rank {} has {}, but its part of the whole is {}", rank,
                  TensorText(part), TensorText(place));
   }
   HEDDLE_RETURN_IF_ERROR(CheckReplicas(parts, ReplicaAxes(placement, mesh), mesh));
-  // One kind of reduction after the other, each over all its axes at once, in the order of the mesh.
+  // Applies one kind of reduction after the other, each over all its axes in one step, in the order
+  // of the mesh.
   std::vector<ReduceOp> done;
   for (const Partial& partial : placement.partials) {
     if (std::ranges::count(done, partial.op) > 0) continue;
@@ -120,7 +125,7 @@ Result<at::Tensor> Assemble(std::span<const at::Tensor> parts_by_rank, const Pla
       for (int64_t rank : group) parts[static_cast<size_t>(rank)] = reduced;
     }
   }
-  // All groups hold the same by now.
+  // All groups have the same values now.
   std::vector<int64_t> group = Groups(mesh, SplitAxes(placement))[0];
   for (int64_t rank : group)
     PlaceOf(whole, placement, mesh, rank).copy_(parts[static_cast<size_t>(rank)]);

@@ -1,4 +1,4 @@
-// Whole tensors and the parts of them that ranks hold.
+// Converts between whole tensors and the shards of ranks.
 #pragma once
 
 #include <span>
@@ -6,20 +6,24 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/core/base/result.h"
-#include "heddle/core/ir/placement.h"
+#include "heddle/core/ir/graph.h"
 
 namespace heddle::run {
 
-// Whether element types, sizes and all bits are the same: a NaN equals itself, 0.0 and -0.0 differ.
+// The type of a whole input or output of a local graph.
+TypeId WholeType(const Graph& graph, ValueId value, const GlobalType& global);
+
+// Whether element types, sizes and all bits are equal: a NaN equals itself, 0.0 and -0.0 differ.
 bool SameBits(const at::Tensor& a, const at::Tensor& b);
 
-// What `rank` holds of `whole`, contiguous: its part of every dimension that is split. Where a sum is pending, ranks that do not
-// stand first along its axis hold zeros; where a product is, ones. A whole that nothing splits is shared, not copied.
+// Returns the contiguous shard of `whole` on `rank`. If a sum is pending, ranks other than the
+// first along its axis get zeros; if a product is pending, ones. A tensor that is not split is
+// shared, not copied.
 at::Tensor ShardOf(const at::Tensor& whole, const Placement& placement, const Mesh& mesh,
                    int64_t rank);
 
-// The whole that these parts make up. Pending reductions go in rank order. Fails where replicas differ in a bit, with
-// both ranks, and where a part has other sizes than its place.
+// Assembles the whole tensor from its parts. Applies pending reductions in rank order. Fails if
+// replicas differ in a bit, and names both ranks. Fails if a part has wrong sizes.
 Result<at::Tensor> Assemble(std::span<const at::Tensor> parts_by_rank, const Placement& placement,
                             const Mesh& mesh, at::IntArrayRef whole_sizes);
 

@@ -58,7 +58,7 @@ TEST(Shards, CutsNestTheOutermostAxisFirst) {
   Placement placement;
   placement.splits = {Axes(1)};
   placement.splits[0].Add(0);
-  // tp cuts 5 into 3 and 2; dp cuts these into 2 and 1, 1 and 1. Ranks are (dp, tp).
+  // tp splits 5 into 3 and 2; dp splits these into 2 and 1, and 1 and 1. Ranks are (dp, tp).
   std::vector<std::vector<float>> expected{{0, 1}, {3}, {2}, {4}};
   for (int64_t rank = 0; rank < 4; ++rank)
     EXPECT_TRUE(ShardOf(whole, placement, mesh, rank)
@@ -81,7 +81,7 @@ TEST(Shards, PendingSumsAddUpInRankOrder) {
   Placement sum{{}, {{0, ReduceOp::kSum}, {1, ReduceOp::kSum}}};
   std::vector<at::Tensor> parts;
   for (double value : {1e8, 1.0, -1e8, 1.0}) parts.push_back(at::full({}, value, at::kFloat));
-  // Axis by axis it would be 0.
+  // Summing axis by axis would give 0.
   EXPECT_EQ(Assemble(parts, sum, mesh, {})->item<float>(), 1.0f);
 }
 
@@ -94,7 +94,7 @@ TEST(Shards, ReplicasMustAgreeInEveryBit) {
   ASSERT_FALSE(whole.ok());
   EXPECT_EQ(whole.diagnostics()[0].kind, Diag::kReplicasDiffer);
   EXPECT_EQ(whole.diagnostics()[0].message,
-            "ranks 2 and 7 hold replicas that differ: Float[2] on cpu and Float[2] on cpu");
+            "the replicas of ranks 2 and 7 differ: Float[2] on cpu and Float[2] on cpu");
 }
 
 TEST(Shards, PartsMustFit) {
@@ -106,7 +106,7 @@ TEST(Shards, PartsMustFit) {
   ASSERT_FALSE(whole.ok());
   EXPECT_EQ(whole.diagnostics()[0].kind, Diag::kShapeMismatch);
   EXPECT_EQ(whole.diagnostics()[0].message,
-            "rank 2 holds Float[3] on cpu, its part of the whole is Float[2] on cpu");
+            "rank 2 has Float[3] on cpu, but its part of the whole is Float[2] on cpu");
 }
 
 TEST(Shards, BitsOfSpecialNumbers) {

@@ -54,7 +54,7 @@ void SlotPlan::PlanReleases(const Graph& graph, const Liveness& liveness) {
     uint32_t slots = first_slot_[value.index() + 1] - first_slot_[value.index()];
     for (uint32_t i = 0; i < slots; ++i) {
       const Storage& storage = liveness.storages()[StorageId(liveness.of(value).index() + i)];
-      // The caller holds inputs, and gets outputs.
+      // The caller owns inputs, and receives outputs.
       if (storage.birth && storage.death)
         by_step[storage.death.index()].push_back(first_slot_[value.index()] + i);
     }

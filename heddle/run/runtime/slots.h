@@ -1,5 +1,6 @@
-// SlotPlan: where the values of a graph stand while it runs, and when each is let go: when its storage dies, as analysis/liveness.h
-// has it, and never before. A tensor has one slot, an async value one for each element, so that a wait only moves tensors.
+// SlotPlan: the slots of a graph's values during a run. A value is freed when its storage dies
+// (analysis/liveness.h). A tensor has one slot. An async value has one per element, so that a wait
+// only moves tensors.
 #pragma once
 
 #include <span>
@@ -18,39 +19,39 @@ class SlotPlan {
  public:
   SlotPlan(const Graph& graph, const Liveness& liveness);
 
-  // Values before the first node: the inputs, in the order of the graph's, and empty slots.
+  // Returns the values before the first node: the inputs in the graph's order, and empty slots.
   Tensors Start(std::span<const at::Tensor> inputs) const;
-  // What the node reads, in flat order; undefined tensors for operands that are absent. They stay where they are.
+  // Collects pointers to the node's operands, in flat order. Absent operands are undefined tensors.
   void Load(NodeId node, const Tensors& values, std::vector<const at::Tensor*>& operands) const;
-  // The same, as tensors of the caller's own.
+  // Returns the node's operands as tensors.
   Tensors Operands(NodeId node, const Tensors& values) const;
-  // Takes the node's results.
+  // Moves the node's results into their slots.
   void Store(NodeId node, Tensors& results, Tensors& values) const;
-  // Lets go of what nothing needs after the node.
+  // Frees the values that no later node needs.
   void Release(NodeId node, Tensors& values) const;
-  // The outputs, in the order of the graph's.
+  // Returns the outputs in the graph's order.
   Tensors Outputs(const Tensors& values) const;
 
-  // The slots of a value: one, or as many as an async value has elements.
+  // Returns the slots of a value: one, or one per element of an async value.
   std::span<const at::Tensor> TensorsOf(ValueId value, const Tensors& values) const {
     return {values.data() + first_slot_[value.index()],
             first_slot_[value.index() + 1] - first_slot_[value.index()]};
   }
-  // Takes the tensor of one value.
+  // Stores the tensor of one value.
   void Set(ValueId value, at::Tensor tensor, Tensors& values) const {
     values[first_slot_[value.index()]] = std::move(tensor);
   }
-  // How many tensors a node makes, the elements of async values counted.
+  // Number of tensors that a node returns, counting the elements of async values.
   size_t result_count(NodeId node) const { return steps_[node].result_count; }
 
  private:
   struct Step {
-    // Into operands_, and the first of the consecutive slots it fills.
+    // Range in operands_, and the first of the consecutive result slots.
     uint32_t first_operand = 0;
     uint32_t operand_count = 0;
     uint32_t first_result = 0;
     uint32_t result_count = 0;
-    // Into released_.
+    // Range in released_.
     uint32_t first_released = 0;
     uint32_t released_count = 0;
   };
@@ -59,14 +60,14 @@ class SlotPlan {
   void PlanSteps(const Graph& graph);
   void PlanReleases(const Graph& graph, const Liveness& liveness);
 
-  // The first slot of each value, and behind the last value the number of slots.
+  // First slot of each value, and at the end the number of slots.
   std::vector<uint32_t> first_slot_;
   Table<NodeId, Step> steps_;
   // Slots; UINT32_MAX for an absent operand.
   std::vector<uint32_t> operands_;
   std::vector<uint32_t> released_;
   std::vector<uint32_t> outputs_;
-  // What an operand that is absent is.
+  // The undefined tensor of absent operands.
   at::Tensor absent_;
 };
 

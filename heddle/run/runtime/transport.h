@@ -1,4 +1,4 @@
-// Transport: how the payloads of a collective get from rank to rank.
+// Transport: moves the payloads of collectives between ranks.
 #pragma once
 
 #include <memory>
@@ -9,24 +9,26 @@
 
 namespace heddle::run {
 
-// A launch that is under way.
+// A launch in flight.
 class Pending {
  public:
   virtual ~Pending() = default;
-  // Waits for it. What each rank of this process received, in the order of the ranks that started it. Throws what goes wrong.
+  // Waits for the launch. Returns what each rank of this process received, in the order of the
+  // ranks that started it. Throws if the launch failed.
   virtual std::vector<Tensors> Finish() = 0;
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Starts a launch of the ranks of one group that live in this process, with what each of them sends, and of kRows how much of it
-  // to whom. `node` is for messages.
+  // Starts a launch for the ranks of one group that are in this process. `sends` are their
+  // payloads. For row exchanges, `shares` are the elements per member. `node` is for error
+  // messages.
   virtual std::unique_ptr<Pending> Start(NodeId node, CommunicatorId communicator,
                                          const Collective& collective,
                                          std::span<const int64_t> ranks, std::vector<Tensors> sends,
                                          std::span<const Shares> shares) = 0;
-  // Whether a launch is over when it has been started.
+  // Whether launches are complete when Start returns.
   virtual bool finishes_at_once() const = 0;
 };
 

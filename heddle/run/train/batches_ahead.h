@@ -1,11 +1,11 @@
-// BatchesAhead: makes the batches of a step while the device still works on the step before.
+// BatchesAhead: loads the batches of the next step while the device runs the current one.
 #pragma once
 
 #include <map>
 #include <set>
 #include <utility>
 
-#include "heddle/run/train/program.h"
+#include "heddle/run/train/bound_step.h"
 
 namespace heddle::run {
 
@@ -13,9 +13,9 @@ class BatchesAhead {
  public:
   explicit BatchesAhead(BatchSource source) : source_(std::move(source)) {}
 
-  // As the source gives it.
+  // Returns the batch of the source.
   Result<Batch> Get(int64_t step, int64_t first_row, int64_t rows);
-  // Makes the rows that the last step had for `step`. If this fails, Get tries again and
+  // Loads for `step` the same rows that the last step asked for. If this fails, Get tries again and
   // reports the error.
   void Fetch(int64_t step);
 
@@ -24,7 +24,7 @@ class BatchesAhead {
 
   BatchSource source_;
   int64_t step_ = 0;
-  // Rows that were asked for in step_, and those of the next step.
+  // Rows of step_ that were requested, and the loaded rows of the next step.
   std::set<Rows> asked_;
   std::map<Rows, Batch> ahead_;
   int64_t ahead_step_ = 0;

@@ -14,7 +14,7 @@ Result<c10::Device> OpenDevice(c10::DeviceType type, int64_t local_rank) {
   if (type == c10::kCPU) return c10::Device(c10::kCPU);
   if (!at::hasCUDA())
     return Error(Diag::kBadChoice,
-                 "--runtime.device is cuda, and libtorch finds no GPU here, or was built without "
+                 "--runtime.device is cuda, but libtorch finds no GPU here, or was built without "
                  "CUDA");
   const c10::impl::DeviceGuardImplInterface* gpus = c10::impl::getDeviceGuardImpl(type);
   if (local_rank >= gpus->deviceCount())
@@ -23,7 +23,7 @@ Result<c10::Device> OpenDevice(c10::DeviceType type, int64_t local_rank) {
                  "ranks share one",
                  local_rank, gpus->deviceCount() == 1 ? "is" : "are", gpus->deviceCount());
   c10::Device device(type, static_cast<c10::DeviceIndex>(local_rank));
-  // The allocator first: memory can be asked for from then on.
+  // Loads the allocator first: memory statistics need it.
   at::globalContext().lazyInitDevice(type);
   gpus->setDevice(device);
   return device;
@@ -38,7 +38,7 @@ DeviceMemory ReadMemory(c10::Device device) {
   return {Bytes{static_cast<int64_t>(total)}, Bytes{static_cast<int64_t>(available)}};
 }
 
-// Asked from the driver, which is loaded by now: libtorch's own call needs headers of CUDA.
+// Calls the driver, which is loaded by now: libtorch's own call needs headers of CUDA.
 std::string NameOf(c10::Device device) {
   if (!device.is_cuda()) return "";
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);

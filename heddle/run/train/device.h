@@ -1,4 +1,4 @@
-// Where the ranks of this process compute: on the host or on a GPU, and what memory they have there.
+// The device of this process, host or GPU, and its memory.
 #pragma once
 
 #include <optional>
@@ -11,21 +11,22 @@
 
 namespace heddle::run {
 
-// The host, or the GPU of the rank that has this number on its machine. This process computes there from now on.
+// Selects the device of the rank with number `local_rank` on its machine. Later work of this
+// process runs there.
 Result<c10::Device> OpenDevice(c10::DeviceType type, int64_t local_rank);
 
-// None where nobody says.
+// Unset values are unknown.
 struct DeviceMemory {
-  // All there is, and what is not in use.
+  // Total and free memory.
   std::optional<Bytes> total;
   std::optional<Bytes> available;
 };
 DeviceMemory ReadMemory(c10::Device device);
 
-// What its driver calls it; empty where nobody says.
+// Returns the driver's name of the device; empty if unknown.
 std::string NameOf(c10::Device device);
 
-// The most that this process had in use at once.
+// Returns the peak memory of this process on the device.
 std::optional<Bytes> PeakMemory(c10::Device device);
 
 }  // namespace heddle::run

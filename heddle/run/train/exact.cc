@@ -12,7 +12,8 @@ void MakeExact(c10::DeviceType device) {
   at::Context& context = at::globalContext();
   context.setUserEnabledMkldnn(false);
   if (device == c10::kCPU) return;
-  // cuBLAS sums in an order of its own unless its workspace has a fixed size. Whoever set one knows why.
+  // With a variable workspace, cuBLAS changes the order of its sums. A value set by the user takes
+  // precedence.
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);

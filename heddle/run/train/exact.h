@@ -1,4 +1,4 @@
-// Exact mode: what has to be set in this process so that two runs of one job have the same bits.
+// Exact mode: settings of this process that give two runs of a job the same bits.
 #pragma once
 
 #include <string_view>
@@ -7,12 +7,13 @@
 
 namespace heddle::run {
 
-// One thread, and oneDNN off: on a CPU without bf16 instructions its first matrix product in bf16 fails inside and switches it off
-// from then on, so that bits would depend on what ran before. On a GPU also kernels that add in one order only, and full products
-// of f32. At the start of a process, before it computes anything there.
+// Turns exact mode on. Call it at the start of the process, before any computation. On a CPU it
+// sets one thread and turns oneDNN off. (Without bf16 instructions, oneDNN's first bf16 product
+// fails internally and turns oneDNN off from then on, so bits would depend on earlier work.) On a
+// GPU it also selects deterministic kernels and full f32 products.
 void MakeExact(c10::DeviceType device = c10::kCPU);
 
-// What it does, for people.
+// Describes exact mode for people.
 std::string_view ExactMode(c10::DeviceType device);
 
 }  // namespace heddle::run

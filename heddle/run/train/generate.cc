@@ -8,18 +8,18 @@
 #include <ATen/ops/zeros.h>
 
 #include "heddle/core/base/hash.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 
 namespace heddle::run {
 namespace {
 
-// Draws by the logits of a position. `number` counts draws.
+// Draws a token by the logits of a position. `number` counts draws.
 int64_t Draw(const at::Tensor& logits, const GenerateOptions& options, uint64_t number) {
   at::Tensor scores = logits.to(at::kDouble).contiguous();
   const double* score = scores.const_data_ptr<double>();
   std::vector<int64_t> order(static_cast<size_t>(scores.numel()));
   std::iota(order.begin(), order.end(), 0);
-  // The first of equals, everywhere.
+  // A stable sort breaks ties the same way on every platform.
   std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return score[a] > score[b]; });
   if (options.temperature <= 0) return order[0];
   size_t most = order.size();
@@ -65,7 +65,7 @@ Result<std::vector<int64_t>> Generate(const Model& model, const ParamSource& sou
       prompt.push_back(next);
     }
   } catch (const std::exception& error) {
-    return Error(Diag::kRunFault, "the model failed: {}", SaidByAten(error));
+    return Error(Diag::kRunFault, "the model failed: {}", AtenErrorMessage(error));
   }
   return made;
 }

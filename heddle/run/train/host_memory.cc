@@ -16,7 +16,7 @@ std::optional<int64_t> Number(std::string_view text) {
   return error == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-// The line `NAME:  123 kB` of a file.
+// Returns the number in a line `NAME:  123 kB` of a file.
 std::optional<int64_t> KilobytesIn(const char* path, std::string_view name) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -25,7 +25,7 @@ std::optional<int64_t> KilobytesIn(const char* path, std::string_view name) {
   return std::nullopt;
 }
 
-// A file with one number; `max` is none.
+// Returns the number in a file; nullopt for `max`.
 std::optional<int64_t> NumberIn(const char* path) {
   std::ifstream file(path);
   std::string line;

@@ -1,4 +1,4 @@
-// Memory of this machine, as far as this process may use it.
+// Memory of this machine that this process can use.
 #pragma once
 
 #include <optional>
@@ -7,15 +7,15 @@
 
 namespace heddle::run {
 
-// None where the system does not say.
+// Unset values are unknown.
 struct HostMemory {
-  // All there is, and what is not in use; a limit of the control group counts.
+  // Total and free memory, within the limit of the control group.
   std::optional<Bytes> total;
   std::optional<Bytes> available;
 };
 HostMemory ReadHostMemory();
 
-// The most that this process had in use at once.
+// Returns the peak resident memory of this process.
 std::optional<Bytes> PeakResident();
 
 }  // namespace heddle::run

@@ -7,19 +7,19 @@
 
 #include "heddle/core/ir/program.h"
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/runtime/whole.h"
+#include "heddle/run/runtime/shards.h"
 
 namespace heddle::run {
 namespace {
 
-std::string NameOf(const Model& model, Held held, size_t param) {
+std::string NameOf(const Model& model, StateKind kind, size_t param) {
   const std::string& name = model.params[param].name;
-  return held == Held::kParam ? name : fmt::format("{}.{}", name, Name(held));
+  return kind == StateKind::kParam ? name : fmt::format("{}.{}", name, Name(kind));
 }
 
-constexpr Held kSaved[] = {Held::kParam, Held::kExpAvg, Held::kExpAvgSq};
+constexpr StateKind kSaved[] = {StateKind::kParam, StateKind::kExpAvg, StateKind::kExpAvgSq};
 
-// Of an input of a local graph, whole.
+// Describes the whole tensor of an input of a local graph.
 TensorInfo InfoOf(const Graph& graph, const Input& input, std::string name) {
   TypeId whole = WholeType(graph, input.value, input.global);
   std::span<const int64_t> dims = graph.types().dims(whole);
@@ -29,20 +29,20 @@ TensorInfo InfoOf(const Graph& graph, const Input& input, std::string name) {
 class SnapshotMaker {
  public:
   SnapshotMaker(const Session& session, Snapshot& snapshot)
-      : graph_(session.world().graph()),
-        mesh_(session.world().module().mesh),
+      : graph_(session.program().graph()),
+        mesh_(session.program().module().mesh),
         ranks_(session.ranks()),
         snapshot_(snapshot) {}
 
-  // What the rank holds of an input, if it is the one that saves it.
-  void Add(std::string name, size_t input, size_t at, const at::Tensor& held) {
+  // Adds a rank's shard of an input, if this rank saves it.
+  void Add(std::string name, size_t input, size_t at, const at::Tensor& shard) {
     const Input& in = graph_.inputs()[input];
     const Placement& placement = graph_.placements()[in.global.placement];
     if (!IsFirstHolder(placement, mesh_, ranks_[at])) return;
     TensorInfo info = InfoOf(graph_, in, std::move(name));
     Slice slice = SliceOf(info.shape, placement, mesh_, ranks_[at]);
-    auto copy = [held](void* to) {
-      at::Tensor plain = held.cpu().contiguous();
+    auto copy = [shard](void* to) {
+      at::Tensor plain = shard.cpu().contiguous();
       std::memcpy(to, plain.const_data_ptr(), plain.nbytes());
     };
     snapshot_.pieces.push_back({std::move(info), std::move(slice), ranks_[at], copy});
@@ -62,9 +62,9 @@ Snapshot SnapshotOf(const Session& session, const Model& model, std::string stat
   SnapshotMaker maker(session, snapshot);
   for (size_t at = 0; at < session.ranks().size(); ++at) {
     for (size_t p = 0; p < model.params.size(); ++p) {
-      for (Held held : kSaved) {
-        std::optional<size_t> input = session.InputOf(held, p);
-        if (input) maker.Add(NameOf(model, held, p), *input, at, session.held(held, at, p));
+      for (StateKind kind : kSaved) {
+        std::optional<size_t> input = session.InputOf(kind, p);
+        if (input) maker.Add(NameOf(model, kind, p), *input, at, session.state(kind, at, p));
       }
     }
     for (const auto& [name, input, tensor] : session.updated_buffers(at))
@@ -83,13 +83,13 @@ std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) 
   for (const Input& input : graph.inputs()) {
     auto param = static_cast<size_t>(input.index);
     if (input.role == InputRole::kParam)
-      tensors.push_back(InfoOf(graph, input, NameOf(model, Held::kParam, param)));
+      tensors.push_back(InfoOf(graph, input, NameOf(model, StateKind::kParam, param)));
     if (input.role == InputRole::kBuffer && updated.contains(input.value) &&
         !CountsBatches(input.label))
       tensors.push_back(InfoOf(graph, input, input.label));
-    for (Held held : {Held::kExpAvg, Held::kExpAvgSq}) {
-      if (input.role == InputRole::kOpt && input.label == Name(held))
-        tensors.push_back(InfoOf(graph, input, NameOf(model, held, param)));
+    for (StateKind kind : {StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+      if (input.role == InputRole::kOpt && input.label == Name(kind))
+        tensors.push_back(InfoOf(graph, input, NameOf(model, kind, param)));
     }
   }
   return tensors;
@@ -106,7 +106,9 @@ SavedState StateOf(const Checkpoint& checkpoint, const Model& model) {
   };
   SavedState state;
   state.steps = checkpoint.step();
-  state.held = [read, &model](Held held, size_t param) { return read(NameOf(model, held, param)); };
+  state.param_state = [read, &model](StateKind kind, size_t param) {
+    return read(NameOf(model, kind, param));
+  };
   state.buffer = read;
   return state;
 }

@@ -1,4 +1,4 @@
-// Between a session and its checkpoints: what is saved of it, and how it goes on from there.
+// Saves a session into checkpoints, and resumes from them.
 #pragma once
 
 #include <string>
@@ -10,14 +10,16 @@
 
 namespace heddle::run {
 
-// Everything that a resumed run needs: `NAME` of each parameter, `NAME.exp_avg`, `NAME.exp_avg_sq`, and buffers that steps update.
-// The tensors are those of the session, so copy before its next step.
+// Returns everything that a resumed run needs: `NAME`, `NAME.exp_avg` and `NAME.exp_avg_sq` of each
+// parameter, and buffers that steps update. The snapshot shares the session's tensors, so copy it
+// before the next step.
 Snapshot SnapshotOf(const Session& session, const Model& model, std::string state);
 
-// The same tensors as they must be in a checkpoint that a job can go on from. `step` is its local graph.
+// Returns the tensors that a checkpoint must have for this job to resume from it. `step` is the
+// job's local graph.
 std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step);
 
-// The state holds on to the checkpoint. The model must outlive it.
+// Returns the state in a checkpoint. It keeps the checkpoint open. The model must outlive it.
 SavedState StateOf(const Checkpoint& checkpoint, const Model& model);
 
 }  // namespace heddle::run

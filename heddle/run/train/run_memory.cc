@@ -11,11 +11,11 @@
 namespace heddle::run {
 namespace {
 
-// Graphs of a run share the tensors of equal keys.
+// Graphs of a run share the tensors with equal keys.
 using StateKey = std::tuple<InputRole, int64_t, std::string>;
 using StateBytes = std::map<StateKey, Bytes>;
 
-// Inputs that live as long as the session: neither batches nor gradients.
+// Returns the inputs that exist as long as the session: all but batches and gradients.
 StateBytes StateInputs(const Graph& graph, bool with_host) {
   StateBytes state;
   for (const Input& input : graph.inputs()) {
@@ -34,19 +34,23 @@ Bytes Sum(const StateBytes& state) {
   return sum;
 }
 
-// The most that the graph needs at any node, its inputs included.
-Bytes PeakOf(const Graph& graph, bool with_host) {
+GraphPeak PeakOf(const Graph& graph, bool with_host) {
   Liveness liveness(graph);
   MemoryTimeline device = ComputeMemoryTimeline(graph, liveness);
-  if (!with_host) return device.peak;
+  std::vector<std::pair<std::string, Bytes>> largest;
+  for (StorageId id : device.alive_at_peak) {
+    const Storage& storage = liveness.storages()[id];
+    if (storage.birth) largest.emplace_back(graph.name(storage.value), storage.bytes);
+  }
+  if (!with_host) return {device.peak, std::move(largest)};
   MemoryTimeline host = ComputeMemoryTimeline(graph, liveness, Space::kHost);
   Bytes peak = device.inputs + host.inputs;
   for (size_t i = 0; i < device.live.size(); ++i)
     peak = std::max(peak, device.live[i] + host.live[i]);
-  return peak;
+  return {peak, std::move(largest)};
 }
 
-// What Session::Remember copies.
+// Returns the bytes that Session::Remember copies.
 Bytes UpdatedState(const Graph& step) {
   std::map<ValueId, bool> updated;
   for (const Output& output : step.outputs()) {
@@ -65,7 +69,8 @@ Bytes UpdatedState(const Graph& step) {
 
 }  // namespace
 
-RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host) {
+RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
+                      const std::function<GraphPeak(const Graph&)>& peak_of) {
   std::vector<const Graph*> graphs;
   for (const Module* module : {modules.step, modules.first, modules.more, modules.forward}) {
     if (module != nullptr) graphs.push_back(&SharedProgram(*module));
@@ -75,9 +80,12 @@ RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host
   RunMemory memory;
   memory.state = Sum(all);
   for (const Graph* graph : graphs) {
-    // State that the graph does not take stays allocated while it runs.
+    // State that is not an input of this graph also stays allocated.
     Bytes others = memory.state - Sum(StateInputs(*graph, with_host));
-    memory.peak = std::max(memory.peak, PeakOf(*graph, with_host) + others);
+    GraphPeak peak = peak_of ? peak_of(*graph) : PeakOf(*graph, with_host);
+    if (peak.bytes + others <= memory.peak) continue;
+    memory.peak = peak.bytes + others;
+    memory.largest = std::move(peak.largest);
   }
   if (remembers) {
     Bytes copy = UpdatedState(SharedProgram(*modules.step));

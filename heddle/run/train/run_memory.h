@@ -1,22 +1,39 @@
-// Memory of a training run: its state, and the graph that needs the most besides.
+// Memory of a training run: its state, and the peak of its graphs.
 #pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/core/base/units.h"
 #include "heddle/run/train/session.h"
 
 namespace heddle::run {
 
+// The peak memory of a graph, including its inputs; and the names and bytes of the values allocated
+// then, largest first.
+struct GraphPeak {
+  Bytes bytes;
+  std::vector<std::pair<std::string, Bytes>> largest;
+};
+
 // Bytes of one rank, the one with the largest shards.
 struct RunMemory {
   // Parameters, moments, buffers, and the copy that Session::Remember makes.
   Bytes state;
-  // The most at any time: the state, and the batch, gradients and activations of a graph.
+  // The peak: the state, and the batch, gradients and activations of a graph.
   Bytes peak;
+  // GraphPeak::largest of the graph with the peak.
+  std::vector<std::pair<std::string, Bytes>> largest = {};
 };
 
-// Memory that a session of these graphs allocates over all of its steps.
-// `remembers`: Session::Remember is called before steps.
-// `with_host`: the device is the host, so offloaded tensors count, too.
-RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host);
+// Returns the memory that a session of these graphs allocates over all its steps.
+//
+// - `remembers`: Session::Remember is called before steps.
+// - `with_host`: the device is the host, so offloaded tensors count, too.
+// - `peak_of`: returns the peak of a graph that does not run node by node.
+RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
+                      const std::function<GraphPeak(const Graph&)>& peak_of = {});
 
 }  // namespace heddle::run

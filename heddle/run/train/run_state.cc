@@ -47,13 +47,13 @@ std::string Dump(const RunJson& json) {
   return json.dump(-1, ' ', false, RunJson::error_handler_t::replace);
 }
 
-// The state of a checkpoint; an empty object if its JSON is not an object.
+// Returns the state of a checkpoint; an empty object if its JSON is not an object.
 RunJson Parse(const Checkpoint& checkpoint) {
   RunJson state = RunJson::parse(checkpoint.state(), nullptr, /*allow_exceptions=*/false);
   return state.is_object() ? state : RunJson::object();
 }
 
-// The value as a flag takes it.
+// Returns the value as a flag takes it.
 std::string FlagText(const RunJson& json) {
   return json.is_string() ? json.get<std::string>() : Dump(json);
 }
@@ -69,7 +69,7 @@ Status SetConstant(ModelConfig& config, const ConfigField& field, const RunJson&
   return Error(Diag::kCheckpoint, "the constant {} of the model is {}", name, Dump(value));
 }
 
-// `tokens=... seq_len=16 global_batch=8` by key.
+// Splits `tokens=... seq_len=16 global_batch=8` by key.
 std::map<std::string, std::string> Fields(std::string_view fingerprint) {
   std::map<std::string, std::string> fields;
   for (std::string_view word : Split(fingerprint, ' ')) {
@@ -96,7 +96,7 @@ std::string KeepBatchHint(const std::string& batch, const ResumeBatch& now) {
       Counted(now.ranks, "data-parallel rank"), rows);
 }
 
-// Collects differences; each is an error of its own.
+// Collects the differences between two runs; each is a separate error.
 class RunComparison {
  public:
   RunComparison(const Checkpoint& checkpoint, const RunState& now)
@@ -107,22 +107,22 @@ class RunComparison {
   }
 
   void CompareConstants() {
-    // Another family or flavor has been reported; most of its constants differ.
+    // With another family or flavor, which is reported already, most constants differ.
     if (!problems_.empty()) return;
     if (!then_.contains(kConstants) || !then_[kConstants].is_object()) {
-      remarks_.push_back(
-          fmt::format("{} was written by an older version, which did not store the constants of "
-                      "the model; shapes of tensors are compared, heads, epsilons and rotary "
-                      "embedding are not",
-                      path_));
+      remarks_.push_back(fmt::format(
+          "{} was written by an older version, which did not store the constants of "
+          "the model; Heddle compares shapes of tensors, but not heads, epsilons and rotary "
+          "embedding",
+          path_));
       return;
     }
     const RunJson& then = then_[kConstants];
     for (const auto& [name, value] : now_[kConstants].items()) {
-      // A constant that the writing version did not have.
+      // The version that wrote the checkpoint did not have this constant.
       if (!then.contains(name)) {
-        remarks_.push_back(fmt::format("{} does not state model.{}; this job has {}", path_, name,
-                                       FlagText(value)));
+        remarks_.push_back(fmt::format("{} does not state model.{}, which is {} in this job", path_,
+                                       name, FlagText(value)));
         continue;
       }
       Compare(then[name], value, "--model." + name);
@@ -141,16 +141,18 @@ class RunComparison {
       if (old == value) continue;
       batch_alone = batch_alone && key == "global_batch";
       differ +=
-          fmt::format("{}{} {}, this job has {}", differ.empty() ? "" : "; ", key, old, value);
+          fmt::format("{}{} {}, but this job has {}", differ.empty() ? "" : "; ", key, old, value);
     }
     if (batch_alone && before.contains("global_batch") && !differ.empty()) {
-      Fail(fmt::format("{} was trained with a global batch of {} sequences, this job has {}; {}",
-                       path_, before["global_batch"], Fields(now)["global_batch"],
-                       KeepBatchHint(before["global_batch"], batch)));
+      Fail(
+          fmt::format("{} was trained with a global batch of {} sequences, but this job has {}; {}",
+                      path_, before["global_batch"], Fields(now)["global_batch"],
+                      KeepBatchHint(before["global_batch"], batch)));
       return;
     }
-    Fail(fmt::format("{} was trained on other data: {}", path_,
-                     differ.empty() ? fmt::format("`{}`, this job has `{}`", then, now) : differ));
+    Fail(fmt::format(
+        "{} was trained on other data: {}", path_,
+        differ.empty() ? fmt::format("`{}`, but this job has `{}`", then, now) : differ));
   }
 
   void CompareSettings() {
@@ -158,7 +160,7 @@ class RunComparison {
     for (const auto& [key, value] : now_["settings"].items()) {
       const RunJson& then = then_["settings"];
       if (!then.contains(key) || then[key] == value) continue;
-      remarks_.push_back(fmt::format("--{} is {}, the checkpoint was trained with {}", key,
+      remarks_.push_back(fmt::format("--{} is {}, but the checkpoint was trained with {}", key,
                                      FlagText(value), FlagText(then[key])));
     }
   }
@@ -204,7 +206,7 @@ Result<SavedRunState> ReadRunState(const Checkpoint& checkpoint) {
     return Error(Diag::kCheckpoint, "{} has model `{}`, which this version does not have",
                  checkpoint.path(), family);
   std::string flavor = state.contains("flavor") ? FlagText(state["flavor"]) : "";
-  // A constant that the writing version did not have is the flavor's.
+  // Constants that the checkpoint lacks have the flavor's values.
   Result<ModelConfig> usual = FindModel(family, flavor);
   ModelConfig config = usual.ok() ? *usual : ModelConfig();
   config.family = *known;

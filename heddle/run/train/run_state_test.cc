@@ -32,7 +32,7 @@ class RunStateTest : public testing::Test {
     return **OpenCheckpoint(folder_.path());
   }
 
-  // Why a run does not resume, without the path; or remarks.
+  // Returns the errors or remarks of resuming a run, without the path.
   static std::string Said(const Checkpoint& checkpoint, const RunState& now,
                           const ResumeBatch& batch = {}) {
     Result<std::vector<std::string>> same = CheckSameRun(checkpoint, now, batch);
@@ -52,7 +52,7 @@ class RunStateTest : public testing::Test {
   int64_t step_ = 0;
 };
 
-// Gives a constant another value.
+// Changes the value of a constant.
 void Change(const ConfigField& field, ModelConfig& config) {
   if (field.size != nullptr) field.size(config) += 2;
   if (field.number != nullptr) field.number(config) += 0.25;
@@ -103,7 +103,7 @@ TEST_F(RunStateTest, OlderCheckpointsResumeWithARemark) {
   Checkpoint checkpoint = Saved(json.dump());
   EXPECT_EQ(Said(checkpoint, State()),
             "STEP was written by an older version, which did not store the constants of the model; "
-            "shapes of tensors are compared, heads, epsilons and rotary embedding are not\n");
+            "Heddle compares shapes of tensors, but not heads, epsilons and rotary embedding\n");
   EXPECT_FALSE(ReadRunState(checkpoint)->config.has_value());
   RunState other = State();
   other.seed = 43;
@@ -122,7 +122,7 @@ TEST_F(RunStateTest, OtherSettingsAreNamed) {
   RunState other = State();
   other.settings = {{"optimizer.lr", "0.001"}, {"precision", "f32"}, {"optimizer.new", "1"}};
   EXPECT_EQ(Said(Saved(FormatRunState(State())), other),
-            "--optimizer.lr is 0.001, the checkpoint was trained with 0.0008\n");
+            "--optimizer.lr is 0.001, but the checkpoint was trained with 0.0008\n");
 }
 
 TEST_F(RunStateTest, AnotherMeshLearnsWhichFlagKeepsTheBatch) {
@@ -130,7 +130,7 @@ TEST_F(RunStateTest, AnotherMeshLearnsWhichFlagKeepsTheBatch) {
   RunState other = State();
   other.data = "tokens=100+0 hash=1 seq_len=16 global_batch=4 seed=42";
   std::string begin =
-      "refused: STEP was trained with a global batch of 8 sequences, this job has 4; ";
+      "refused: STEP was trained with a global batch of 8 sequences, but this job has 4; ";
   EXPECT_EQ(Said(checkpoint, other, {.local = 1, .ranks = 4}),
             begin + "--training.global_batch_size=8 keeps it\n");
   EXPECT_EQ(Said(checkpoint, other, {.local = 3, .ranks = 2}),
@@ -141,8 +141,9 @@ TEST_F(RunStateTest, AnotherMeshLearnsWhichFlagKeepsTheBatch) {
                 "of data-parallel ranks divides 8\n");
   other.data = "tokens=100+0 hash=2 seq_len=32 global_batch=4 seed=42";
   EXPECT_EQ(Said(checkpoint, other),
-            "refused: STEP was trained on other data: global_batch 8, this job has 4; hash 1, this "
-            "job has 2; seq_len 16, this job has 32\n");
+            "refused: STEP was trained on other data: global_batch 8, but this job has 4; hash 1, "
+            "but this "
+            "job has 2; seq_len 16, but this job has 32\n");
 }
 
 }  // namespace

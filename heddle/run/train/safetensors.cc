@@ -6,7 +6,7 @@
 
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/checkpoint/safetensors_header.h"
-#include "heddle/run/train/misfits.h"
+#include "heddle/run/train/weight_load_errors.h"
 
 namespace heddle::run {
 
@@ -38,17 +38,17 @@ Result<std::string> FormatSafetensors(
 Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path) {
   HEDDLE_TRY(SafetensorsFile file, SafetensorsFile::Open(path));
   DType master = model.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
-  Misfits misfits(path);
+  WeightLoadErrors errors(path);
   std::unordered_set<std::string_view> names;
   for (const ParamSpec& param : model.params) {
     names.insert(param.name);
-    misfits.Check(param.name, file.Find(param.name), param.shape, master);
+    errors.Check(param.name, file.Find(param.name), param.shape, master);
   }
   for (const SafetensorsFile::Entry& entry : file.entries()) {
     if (!names.contains(entry.name))
-      misfits.Add(fmt::format("has `{}`, which the model has not", entry.name));
+      errors.Add(fmt::format("has a tensor `{}`, which the model does not have", entry.name));
   }
-  if (!misfits.empty()) return misfits.Take();
+  if (!errors.empty()) return errors.Take();
   return ParamSource([&model, file = std::move(file), master](size_t param) -> Result<at::Tensor> {
     HEDDLE_TRY(at::Tensor tensor, ReadTensor(file, *file.Find(model.params[param].name)));
     return tensor.to(ToScalarType(master));

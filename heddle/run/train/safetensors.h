@@ -1,4 +1,4 @@
-// Safetensors files (checkpoint/safetensors.h) as ATen tensors.
+// Reads and writes safetensors files (checkpoint/safetensors.h) as ATen tensors.
 #pragma once
 
 #include <map>
@@ -15,17 +15,18 @@
 
 namespace heddle::run {
 
-// The tensor of an entry of this file.
+// Reads the tensor of an entry of this file.
 Result<at::Tensor> ReadTensor(const SafetensorsFile& file, const SafetensorsFile::Entry& entry);
 
-// The content of a file with these tensors, in this order, and what else its header says. Fails for element types that the format
-// lacks.
+// Returns the content of a file with these tensors, in this order, and with `metadata` in its
+// header. Fails for element types that the format lacks.
 Result<std::string> FormatSafetensors(
     const std::vector<std::pair<std::string, at::Tensor>>& tensors,
     const std::map<std::string, std::string>& metadata = {});
 
-// The parameters of a model from a file. Fails with all names that are missing, that are not the model's, and that have another shape
-// or an element type that the master weights cannot hold exactly. The model must outlive the source.
+// Loads the parameters of a model from a file. The error lists all tensors that are missing,
+// unexpected, of another shape, or of an element type that the master weights cannot represent
+// exactly. The model must outlive the result.
 Result<ParamSource> ParamsFromFile(const Model& model, const std::string& path);
 
 }  // namespace heddle::run

@@ -18,7 +18,7 @@ class SafetensorsTest : public testing::Test {
  protected:
   std::string Path() const { return folder_.path() + "/file.safetensors"; }
 
-  // What is said about a file with this header and so many bytes behind it.
+  // Returns the error of a file with this header and `data_bytes` bytes after it.
   std::string Said(std::string_view header, size_t data_bytes, int64_t claimed = -1) const {
     uint64_t length = claimed < 0 ? header.size() : static_cast<uint64_t>(claimed);
     std::string content;
@@ -58,26 +58,26 @@ TEST_F(SafetensorsTest, WhatIsWrittenIsRead) {
 
 TEST_F(SafetensorsTest, WhatCannotBeWrittenIsRefused) {
   EXPECT_EQ(FormatSafetensors({{"a", at::zeros({1}, at::kComplexFloat)}}).diagnostics()[0].message,
-            "`a` is c64, which safetensors files cannot hold");
+            "`a` is c64, which the safetensors format does not support");
   at::Tensor one = at::zeros({1});
   EXPECT_FALSE(FormatSafetensors({{"a", one}, {"a", one}}).ok());
 }
 
 TEST_F(SafetensorsTest, LengthsThatAreLies) {
   EXPECT_EQ(SaidOf("abc"),
-            "is 3 bytes long; a safetensors file begins with 8 bytes for the length of its header");
-  EXPECT_EQ(Said("{}", 0, 3), "says that its header has 3 bytes, and has 2 behind byte 8");
+            "has 3 bytes; a safetensors file begins with 8 bytes for the length of its header");
+  EXPECT_EQ(Said("{}", 0, 3), "specifies a header of 3 bytes, but has 2 after byte 8");
   EXPECT_EQ(Said("{}", 0, INT64_MAX),
-            "says that its header has 9223372036854775807 bytes, and has 2 behind byte 8");
+            "specifies a header of 9223372036854775807 bytes, but has 2 after byte 8");
   EXPECT_EQ(SaidOf(std::string(8, '\xff') + "{}"),
-            "says that its header has 18446744073709551615 bytes, and has 2 behind byte 8");
+            "specifies a header of 18446744073709551615 bytes, but has 2 after byte 8");
   EXPECT_EQ(Said("{}", 0), "");
   EXPECT_EQ(Said("{}   ", 0), "");
   EXPECT_EQ(SafetensorsFile::Open(folder_.path()).diagnostics()[0].message,
             "cannot open: Is a directory");
   std::string pipe = folder_.path() + "/pipe.safetensors";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0666), 0);
-  // Opening the pipe would wait for a writer.
+  // Opening the pipe must not wait for a writer.
   ::alarm(60);
   EXPECT_EQ(SafetensorsFile::Open(pipe).diagnostics()[0].message,
             "cannot open: it is a FIFO, expected a regular file");
@@ -111,9 +111,9 @@ TEST_F(SafetensorsTest, TensorsThatAreLies) {
             "`I16`, `I8`, `U8`, `BOOL`");
   EXPECT_EQ(one(R"({"dtype":"F32","data_offsets":[0,8]})"), "`w.shape` is missing");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[-2],"data_offsets":[0,8]})"),
-            "`w.shape[0]` is -2, expected a whole number from 0 on");
+            "`w.shape[0]` is -2, expected a whole number of at least 0");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2.0],"data_offsets":[0,8]})"),
-            "`w.shape[0]` is 2.0, expected a whole number from 0 on");
+            "`w.shape[0]` is 2.0, expected a whole number of at least 0");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,8,9]})"),
             "`w.data_offsets` has 3 numbers, expected 2");
   EXPECT_EQ(one(R"({"dtype":"F32","shape":[2],"data_offsets":[8,0]})"),
@@ -145,7 +145,7 @@ TEST_F(SafetensorsTest, TensorsThatDoNotFitTogether) {
   EXPECT_EQ(two("[0,4]", "[0,4]", 8), "`b` begins at byte 0, and `a` ends at 4; they overlap");
   EXPECT_EQ(two("[0,4]", "[6,10]", 10), "bytes 4 to 6, before `b`, belong to no tensor");
   EXPECT_EQ(two("[1,5]", "[5,9]", 9), "bytes 0 to 1, before `a`, belong to no tensor");
-  EXPECT_EQ(two("[0,4]", "[4,8]", 11), "has 11 bytes behind its header; its tensors end at 8");
+  EXPECT_EQ(two("[0,4]", "[4,8]", 11), "has 11 bytes after its header, but its tensors end at 8");
   EXPECT_EQ(Said(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},)"
                  R"("a":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}})",
                  2),
@@ -171,11 +171,12 @@ TEST_F(SafetensorsTest, WeightsOfAnotherModel) {
   Result<ParamSource> refused = ParamsFromFile(model, Path());
   ASSERT_EQ(refused.diagnostics().size(), 4u);
   EXPECT_EQ(refused.diagnostics()[0].message,
-            "has no `tok_embeddings.weight`, which the model has");
-  EXPECT_EQ(refused.diagnostics()[1].message, "`layers.0.up.weight` is [3], the model has [64,32]");
+            "has no tensor `tok_embeddings.weight`, which the model needs");
+  EXPECT_EQ(refused.diagnostics()[1].message,
+            "`layers.0.up.weight` is [3], but the model expects [64,32]");
   EXPECT_EQ(refused.diagnostics()[2].message,
-            "`layers.0.down.weight` is F64, which master weights in F32 cannot hold exactly");
-  EXPECT_EQ(refused.diagnostics()[3].message, "has `tok`, which the model has not");
+            "`layers.0.down.weight` is F64, which master weights in F32 cannot represent exactly");
+  EXPECT_EQ(refused.diagnostics()[3].message, "has a tensor `tok`, which the model does not have");
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// The learning rate of every step: it rises during warm-up, stays, and decays.
+// The learning-rate schedule: the rate rises during warm-up, stays constant, and decays.
 //
-// Steps count from 1. Warm-up reaches the full rate with its last step. Decay takes the last part of the run, and would reach its
-// least rate one step behind the end, so that no step is trained with nothing. That is TorchTitan's schedule.
+// Steps count from 1. The last warm-up step has the full rate. The decay covers the last part of
+// the run and reaches its minimum one step after the end, so that no step has rate 0. This is
+// TorchTitan's schedule.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,18 @@
 namespace heddle::run {
 
 enum class Decay : uint8_t { kNone, kLinear, kCosine, kSqrt };
-// `none`, `linear`, `cosine`, `sqrt`
+// Returns `none`, `linear`, `cosine` or `sqrt`.
 std::string_view Name(Decay decay);
 
 struct ScheduleOptions {
-  // Of the run.
+  // Number of steps of the run.
   int64_t steps = 1;
   double lr = 0;
   int64_t warmup_steps = 0;
   Decay decay = Decay::kNone;
-  // The share of steps that decay, all behind warm-up at most.
+  // Share of the steps that decay; at most all steps after warm-up.
   double decay_ratio = 1;
-  // The least rate, as a share of the full one.
+  // The minimum rate, as a share of the full rate.
   double min_lr_factor = 0;
 };
 
@@ -39,7 +40,7 @@ class Schedule {
   ScheduleOptions options_;
   int64_t warmup_;
   int64_t decay_steps_;
-  // Steps before decay begins.
+  // Number of steps before the decay.
   int64_t full_until_;
 };
 

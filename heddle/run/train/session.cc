@@ -1,9 +1,11 @@
 #include "heddle/run/train/session.h"
 
 #include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/zeros_like.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "heddle/core/base/clock.h"
 #include "heddle/run/aten/dtype.h"
@@ -11,10 +13,10 @@
 namespace heddle::run {
 namespace {
 
-constexpr std::string_view kHeldNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
+constexpr std::string_view kStateKindNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
 
-// Runs as launches before one is recorded. The first runs of a kernel load it, plan it and allocate
-// its workspace, which cannot be recorded.
+// Number of runs as launches before recording. The first runs of a kernel load it, plan it and
+// allocate its workspace, which cannot be recorded.
 constexpr int64_t kWarmUpRuns = 2;
 
 DType ParamType(const Model& model) {
@@ -23,7 +25,7 @@ DType ParamType(const Model& model) {
 
 }  // namespace
 
-std::string_view Name(Held held) { return kHeldNames[static_cast<size_t>(held)]; }
+std::string_view Name(StateKind kind) { return kStateKindNames[static_cast<size_t>(kind)]; }
 
 ParamSource InitialParams(const Model& model, uint64_t seed) {
   return [&model, seed](size_t param) -> Result<at::Tensor> {
@@ -39,21 +41,21 @@ BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
 
 Result<Session> Session::Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options) {
-  auto make = [&](const Module& module) -> Result<Program> {
-    WorldOptions world = options.world;
-    if (options.world_of) {
-      HEDDLE_TRY(world, options.world_of(module));
+  auto make = [&](const Module& module) -> Result<BoundStep> {
+    RankProgramOptions program = options.program;
+    if (options.program_of) {
+      HEDDLE_TRY(program, options.program_of(module));
     }
-    if (options.kernels) world.kernels = options.kernels;
-    return Program::Make(model, module, world);
+    if (options.kernels) program.kernels = options.kernels;
+    return BoundStep::Make(model, module, program);
   };
-  HEDDLE_TRY(Program step, make(*modules.step));
+  HEDDLE_TRY(BoundStep step, make(*modules.step));
   Session session(std::move(step));
-  for (auto [module, program] :
+  for (auto [module, bound] :
        {std::pair(modules.first, &session.first_), std::pair(modules.more, &session.more_),
         std::pair(modules.forward, &session.forward_)}) {
     if (module == nullptr) continue;
-    HEDDLE_TRY(*program, make(*module));
+    HEDDLE_TRY(*bound, make(*module));
   }
   session.ahead_ = std::make_unique<BatchesAhead>(options.batches);
   session.batches_ = [ahead = session.ahead_.get()](int64_t number, int64_t first_row,
@@ -62,10 +64,10 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
   };
   session.accumulated_ = options.accumulated;
   session.count_ignored_ = options.count_ignored;
-  session.numbers_ = StepNumbers(session.world().device());
+  session.numbers_ = StepNumbers(session.program().device());
   HEDDLE_RETURN_IF_ERROR(session.InitState(model, options));
   HEDDLE_RETURN_IF_ERROR(session.InitBuffers(model, options));
-  for (Program* program : session.programs()) program->Bind(session.states_, session.numbers_);
+  for (BoundStep* bound : session.bound_steps()) bound->Bind(session.states_, session.numbers_);
   session.MakeRecorders(options);
   session.losses_.resize(session.ranks().size());
   if (options.saved) session.steps_ = options.saved->steps;
@@ -75,8 +77,8 @@ Result<Session> Session::Make(const Model& model, const StepModules& modules,
 void Session::MakeRecorders(const SessionOptions& options) {
   notice_ = options.notice;
   if (!options.recorder) return;
-  for (Program* program : programs()) {
-    bool forward = forward_ && program == &*forward_;
+  for (BoundStep* bound : bound_steps()) {
+    bool forward = forward_ && bound == &*forward_;
     std::unique_ptr<RunRecorder>& recorder = forward ? forward_recorder_ : recorder_;
     if (!recorder) {
       Result<std::unique_ptr<RunRecorder>> made = options.recorder();
@@ -86,25 +88,25 @@ void Session::MakeRecorders(const SessionOptions& options) {
       }
       recorder = *std::move(made);
     }
-    program->RecordWith(*recorder);
+    bound->RecordWith(*recorder);
   }
 }
 
-std::vector<Program*> Session::programs() {
-  std::vector<Program*> all = {&step_};
-  for (std::optional<Program>* program : {&first_, &more_, &forward_}) {
-    if (*program) all.push_back(&**program);
+std::vector<BoundStep*> Session::bound_steps() {
+  std::vector<BoundStep*> all = {&step_};
+  for (std::optional<BoundStep>* bound : {&first_, &more_, &forward_}) {
+    if (*bound) all.push_back(&**bound);
   }
   return all;
 }
 
-std::optional<size_t> Session::InputOf(Held held, size_t param) const {
-  const Program::ParamPlaces& places = step_.places(param);
-  switch (held) {
-    case Held::kParam: return places.value;
-    case Held::kExpAvg: return places.exp_avg;
-    case Held::kExpAvgSq: return places.exp_avg_sq;
-    case Held::kGrad: return places.grad_sum;
+std::optional<size_t> Session::InputOf(StateKind kind, size_t param) const {
+  const BoundStep::ParamPlaces& places = step_.places(param);
+  switch (kind) {
+    case StateKind::kParam: return places.value;
+    case StateKind::kExpAvg: return places.exp_avg;
+    case StateKind::kExpAvgSq: return places.exp_avg_sq;
+    case StateKind::kGrad: return places.grad_sum;
   }
   return std::nullopt;
 }
@@ -114,20 +116,20 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
   for (RankState& state : states_) state.params.resize(model.params.size());
   for (size_t p = 0; p < model.params.size(); ++p) {
     if (!step_.places(p).value) continue;
-    for (auto [held, member] : {std::pair(Held::kParam, &RankState::Param::value),
-                                std::pair(Held::kExpAvg, &RankState::Param::exp_avg),
-                                std::pair(Held::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
-      std::optional<size_t> input = InputOf(held, p);
+    for (auto [kind, member] : {std::pair(StateKind::kParam, &RankState::Param::value),
+                                std::pair(StateKind::kExpAvg, &RankState::Param::exp_avg),
+                                std::pair(StateKind::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
+      std::optional<size_t> input = InputOf(kind, p);
       if (!input) continue;
       at::Tensor whole;
       if (options.saved) {
-        HEDDLE_TRY(whole, options.saved->held(held, p));
-      } else if (held == Held::kParam) {
+        HEDDLE_TRY(whole, options.saved->param_state(kind, p));
+      } else if (kind == StateKind::kParam) {
         HEDDLE_TRY(whole, options.params(p));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
         RankState::Param& own = states_[at].params[p];
-        own.*member = whole.defined() ? step_.ShardOfInput(*input, whole, at).to(world().device())
+        own.*member = whole.defined() ? step_.ShardOfInput(*input, whole, at).to(program().device())
                                       : at::zeros_like(own.value);
       }
     }
@@ -136,15 +138,15 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
 }
 
 Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
-  for (Program* program : programs()) {
-    for (const auto& [name, input] : program->buffers()) {
+  for (BoundStep* bound : bound_steps()) {
+    for (const auto& [name, input] : bound->buffers()) {
       if (states_[0].buffers.contains(name)) continue;
       at::Tensor whole = MakeBuffer(model, *FindBuffer(model, name));
-      if (options.saved && program->updates(input) && !CountsBatches(name)) {
+      if (options.saved && bound->updates(input) && !CountsBatches(name)) {
         HEDDLE_TRY(whole, options.saved->buffer(name));
       }
       for (size_t at = 0; at < states_.size(); ++at) {
-        states_[at].buffers[name] = program->ShardOfInput(input, whole, at).to(world().device());
+        states_[at].buffers[name] = bound->ShardOfInput(input, whole, at).to(program().device());
       }
     }
   }
@@ -159,59 +161,59 @@ Status Session::CountTokens(const BatchSource& batches, int64_t number) {
   return Done{};
 }
 
-Status Session::RunProgram(Program& program, int64_t runs_before, const Watcher& watch) {
-  bool refused = program.refusal().has_value();
+Status Session::RunBoundStep(BoundStep& bound, int64_t runs_before, const Watcher& watch) {
+  bool refused = bound.refusal().has_value();
   HEDDLE_RETURN_IF_ERROR(
-      program.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
-                  watch ? watch(program.world()) : World::Observer()));
-  if (program.refusal() && !refused)
+      bound.Run(runs_before < kWarmUpRuns ? StepReplay::Mode::kWarmUp : StepReplay::Mode::kRecord,
+                watch ? watch(bound.program()) : RankProgram::Observer()));
+  if (bound.refusal() && !refused)
     notice_(fmt::format("@{} runs as launches, not as a CUDA graph: {}",
-                        program.world().graph().name(), *program.refusal()));
+                        bound.program().graph().name(), *bound.refusal()));
   return Done{};
 }
 
-Status Session::RunBatch(Program& program, int64_t batch, const Watcher& watch) {
+Status Session::RunBatch(BoundStep& bound, int64_t batch, const Watcher& watch) {
   Clock clock;
   if (placed_step_ != steps_ + 1)
-    HEDDLE_RETURN_IF_ERROR(program.SetBatch(batches_, steps_ + 1, batch * program.rows()));
+    HEDDLE_RETURN_IF_ERROR(bound.SetBatch(batches_, steps_ + 1, batch * bound.rows()));
   data_seconds_ += Seconds(clock.Elapsed());
-  // The graphs of a step are recorded in one step, in the order in which they are replayed: none
-  // places its values where another still has some.
-  HEDDLE_RETURN_IF_ERROR(RunProgram(program, steps_run_, watch));
-  TakeGradients(program, batch);
+  // All graphs of a step are recorded in the same step, in replay order, so that none overwrites
+  // live values of another.
+  HEDDLE_RETURN_IF_ERROR(RunBoundStep(bound, steps_run_, watch));
+  TakeGradients(bound, batch);
   for (size_t at = 0; at < losses_.size(); ++at) {
-    at::Tensor loss = program.loss(at);
+    at::Tensor loss = bound.loss(at);
     losses_[at] = batch == 0 ? loss : at::add(losses_[at], loss);
   }
   std::vector<StepMetric> before = std::move(metrics_);
-  metrics_ = program.metrics();
+  metrics_ = bound.metrics();
   for (size_t m = 0; batch > 0 && m < metrics_.size(); ++m)
     metrics_[m].value = at::add(before[m].value, metrics_[m].value);
   return Done{};
 }
 
-void Session::TakeGradients(Program& program, int64_t batch) {
+void Session::TakeGradients(BoundStep& bound, int64_t batch) {
   for (size_t at = 0; at < states_.size() && batch == 0; ++at) {
     std::vector<RankState::Param>& params = states_[at].params;
-    for (size_t p = 0; p < params.size(); ++p) params[p].grad = program.TakeGradient(at, p);
+    for (size_t p = 0; p < params.size(); ++p) params[p].grad = bound.TakeGradient(at, p);
   }
-  // The graphs of later batches have added theirs to the sum.
-  program.ReleaseGradients();
+  // The graphs of later micro-batches have added their gradients to the sum.
+  bound.ReleaseGradients();
 }
 
 void Session::ReleaseGradients() {
   for (RankState& state : states_) {
     for (RankState::Param& param : state.params) param.grad.reset();
   }
-  for (Program* program : programs()) program->BindGradients(states_);
+  for (BoundStep* bound : bound_steps()) bound->BindGradients(states_);
 }
 
 // Runs while the device computes; otherwise the device would wait for it in the next step.
 void Session::PrepareNext() {
   placed_step_ = 0;
-  if (world().device().is_cpu()) return;
+  if (program().device().is_cpu()) return;
   ahead_->Fetch(steps_ + 1);
-  // Copies wait for the replay that reads the last batch. A failure is that of the next step.
+  // Copies wait for the replay that reads the last batch. The next step reports a failure.
   bool placed =
       accumulated_ == 1 && step_.is_recorded() && step_.SetBatch(batches_, steps_ + 1, 0).ok();
   if (placed) placed_step_ = steps_ + 1;
@@ -235,6 +237,28 @@ Status Session::Step(double lr, const Watcher& watch) {
   ++steps_run_;
   PrepareNext();
   return Done{};
+}
+
+void Session::StartReading() {
+  bool on_host = program().device().is_cpu();
+  auto start = [&](const at::Tensor& from, at::Tensor& to) {
+    if (!from.defined()) return;
+    if (!to.defined()) to = at::empty({}, from.options().device(c10::kCPU).pinned_memory(!on_host));
+    to.copy_(from, /*non_blocking=*/!on_host);
+  };
+  start(loss(0), read_loss_);
+  start(grad_norm(0), read_norm_);
+  if (on_host) return;
+  if (!read_) read_.emplace(program().device().type());
+  const auto& streams = *c10::impl::getDeviceGuardImpl(program().device().type());
+  read_->record(streams.getStream(program().device()));
+}
+
+std::pair<double, std::optional<double>> Session::Read() {
+  if (read_) read_->synchronize();
+  std::optional<double> norm;
+  if (read_norm_.defined()) norm = read_norm_.item<double>();
+  return {read_loss_.item<double>(), norm};
 }
 
 std::vector<at::Tensor> Session::Updated() const {
@@ -269,19 +293,21 @@ Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, con
   double loss = 0;
   for (int64_t batch = 0; batch < accumulated_; ++batch) {
     HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, batch * forward_->rows()));
-    HEDDLE_RETURN_IF_ERROR(RunProgram(*forward_, forwards_run_++, watch));
+    HEDDLE_RETURN_IF_ERROR(RunBoundStep(*forward_, forwards_run_++, watch));
     loss += forward_->loss(0).item<double>();
   }
   return loss;
 }
 
-at::Tensor Session::held(Held held, size_t at, size_t param) const {
+at::Tensor Session::state(StateKind kind, size_t at, size_t param) const {
   const RankState::Param& own = states_[at].params[param];
-  switch (held) {
-    case Held::kParam: return own.value;
-    case Held::kExpAvg: return own.exp_avg;
-    case Held::kExpAvgSq: return own.exp_avg_sq;
-    case Held::kGrad: return own.grad;
+  switch (kind) {
+    case StateKind::kParam: return own.value;
+    case StateKind::kExpAvg: return own.exp_avg;
+    case StateKind::kExpAvgSq: return own.exp_avg_sq;
+    // A step can return the gradient in the type before a cast.
+    case StateKind::kGrad:
+      return own.grad.defined() ? own.grad.to(own.value.scalar_type()) : own.grad;
   }
   return {};
 }

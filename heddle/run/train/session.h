@@ -1,65 +1,72 @@
-// Session: a job that was compiled, the state of the ranks of this process, and steps on it.
+// Session: a compiled job, the state of the ranks of this process, and its training steps.
 //
-// A step makes the batch of its ranks, sets the learning rate and the number of the step, and runs the graph, which updates the state
-// in place. Where a step has several batches, their gradients add up first: as many as the step is longer than a batch.
+// A step loads the batches of its ranks, sets the learning rate and the step number, and runs the
+// graph, which updates the state in place. With several micro-batches, the step sums their
+// gradients first.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include <c10/core/Event.h>
+
 #include "heddle/run/train/batches_ahead.h"
-#include "heddle/run/train/program.h"
+#include "heddle/run/train/bound_step.h"
 #include "heddle/run/train/training_run.h"
 
 namespace heddle::run {
 
-// A whole parameter, by its number in registration order. Asked for one after the other, so that one at a time is in memory.
+// Returns a whole parameter, by its index in registration order. Called for one parameter after the
+// other, so that only one is in memory.
 using ParamSource = std::function<Result<at::Tensor>(size_t param)>;
 
-// The same on every mesh, from a seed.
+// Draws parameters or batches from a seed: the same on every mesh.
 ParamSource InitialParams(const Model& model, uint64_t seed);
 BatchSource SyntheticBatches(const Model& model, uint64_t seed);
 
-// What a run that is resumed has.
+// The state of a run to resume.
 struct SavedState {
   int64_t steps = 0;
-  // Of a parameter, whole.
-  std::function<Result<at::Tensor>(Held held, size_t param)> held;
-  // A buffer that steps update, by its name.
+  // Returns a whole tensor of a parameter's state.
+  std::function<Result<at::Tensor>(StateKind kind, size_t param)> param_state;
+  // Returns a buffer that steps update, by its name.
   std::function<Result<at::Tensor>(const std::string& name)> buffer;
 };
 
 // The local graphs of a job.
 struct StepModules {
-  // The model's step with its optimizer. It adds to gradients of batches before it, if there are any.
+  // The model's step with its optimizer. It adds to the gradients of earlier micro-batches, if
+  // there are any.
   const Module* step = nullptr;
-  // Where a step has several batches: the first one, and those between the first and the last.
+  // With several micro-batches: the first one, and those between the first and the last.
   const Module* first = nullptr;
   const Module* more = nullptr;
-  // The loss alone, for data that nothing learns from.
+  // The loss only, for validation.
   const Module* forward = nullptr;
 };
 
 struct SessionOptions {
-  WorldOptions world;
-  // Where ranks are processes: what connects the ranks of each graph, instead of `world`.
-  std::function<Result<WorldOptions>(const Module&)> world_of = {};
-  // Orders each graph for fused kernels, and makes their backend (WorldOptions::kernels).
+  RankProgramOptions program;
+  // If ranks are processes: returns the options for each graph, instead of `program`.
+  std::function<Result<RankProgramOptions>(const Module&)> program_of = {};
+  // Orders each graph for fused kernels, and makes their backend (RankProgramOptions::kernels).
   std::function<ArrangedKernels(const Graph& graph)> kernels = {};
-  // Makes what records steps and replays them; steps run as launches without it. Called for the
-  // training graphs, and for validation.
+  // Makes the recorder of steps; without it, steps run as launches. Called for the training graphs,
+  // and for validation.
   std::function<Result<std::unique_ptr<RunRecorder>>()> recorder = {};
-  // Told once why a graph cannot be recorded, as a line.
+  // Called once with the reason if a graph cannot be recorded.
   std::function<void(const std::string& line)> notice = [](const std::string&) {};
   ParamSource params;
   BatchSource batches;
-  // Batches of a step.
+  // Number of micro-batches per step.
   int64_t accumulated = 1;
-  // Divide the loss by all labels, ignored ones included, where graphs take the number as input.
+  // Divides the loss by the number of all labels, including ignored ones, if graphs take the number
+  // as input.
   bool count_ignored = false;
-  // Instead of `params`, and of moments that are zeros.
+  // Initial state, instead of `params` and zero moments.
   std::optional<SavedState> saved = {};
 };
 
@@ -73,29 +80,38 @@ class Session final : public TrainingRun {
   }
 
   Status Step(double lr) override { return Step(lr, {}); }
-  // Makes an observer for a run of a graph (World::Run).
-  using Watcher = std::function<World::Observer(const World& world)>;
+  // Makes an observer for a run of a graph (RankProgram::Run).
+  using Watcher = std::function<RankProgram::Observer(const RankProgram& program)>;
   Status Step(double lr, const Watcher& watch);
-  // Copies the state, so that the next step can be undone. Undoing takes the parameters, moments and buffers back, and counts the step
-  // as done all the same: its data are passed over.
+  // Remember copies the state, and UndoStep restores parameters, moments and buffers from the copy.
+  // An undone step still counts: its data are skipped.
   void Remember();
   void UndoStep();
-  // The mean validation loss over the rows of step `number` (from 1). It does not depend on the
-  // number of batches that these rows are split into. Frees the gradients of the last step.
+  // Returns the mean validation loss over the rows of step `number` (from 1). It does not depend on
+  // the number of micro-batches. Frees the gradients of the last step.
   Result<double> Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch = {});
 
   int64_t steps() const override { return steps_; }
-  std::span<const int64_t> ranks() const override { return world().ranks(); }
-  // The mean of a step's batches.
+  std::span<const int64_t> ranks() const override { return program().ranks(); }
+  // The mean over the micro-batches of a step.
   at::Tensor loss(size_t at) const override { return losses_[at]; }
   at::Tensor grad_norm(size_t at) const override { return step_.grad_norm(at); }
-  // What the graph measured, added up over the batches of the step.
+  // Starts copying the loss and the gradient norm of rank 0 to the host. Read waits for these
+  // copies only, even if another step has started since. The norm is unset without clipping.
+  void StartReading();
+  std::pair<double, std::optional<double>> Read();
+  // Whether the next step can start before the last one is read: the host reads nothing else of a
+  // step.
+  bool can_run_ahead() const {
+    return step_.is_recorded() && accumulated_ == 1 && metrics_.empty();
+  }
+  // Metrics of the step, summed over its micro-batches.
   const std::vector<StepMetric>& metrics() const { return metrics_; }
-  // What the data of the step took, in seconds.
+  // Time that the step waited for data, in seconds.
   double data_seconds() const { return data_seconds_; }
   // Gradients exist until the next Step or Evaluate.
-  at::Tensor held(Held held, size_t at, size_t param) const override;
-  // A buffer that steps update, its place among the inputs of world(), and what a rank holds of it.
+  at::Tensor state(StateKind kind, size_t at, size_t param) const override;
+  // A buffer that steps update: its position among the inputs of program(), and a rank's shard.
   struct UpdatedBuffer {
     std::string name;
     size_t input = 0;
@@ -103,57 +119,62 @@ class Session final : public TrainingRun {
   };
   std::vector<UpdatedBuffer> updated_buffers(size_t at) const;
 
-  // That of the step.
-  const World& world() const { return step_.world(); }
-  // What updates a parameter, or holds its moments: its place among the inputs of world().
-  std::optional<size_t> InputOf(Held held, size_t param) const;
+  // The graph of the step.
+  const RankProgram& program() const { return step_.program(); }
+  // Returns the position of a parameter or its moment among the inputs of program(); nullopt if it
+  // is not an input.
+  std::optional<size_t> InputOf(StateKind kind, size_t param) const;
 
  private:
-  explicit Session(Program step) : step_(std::move(step)), numbers_(c10::kCPU) {}
-  std::vector<Program*> programs();
+  explicit Session(BoundStep step) : step_(std::move(step)), numbers_(c10::kCPU) {}
+  std::vector<BoundStep*> bound_steps();
   void MakeRecorders(const SessionOptions& options);
-  // Runs a program, and gives notice if it cannot be recorded.
-  Status RunProgram(Program& program, int64_t runs_before, const Watcher& watch);
+  // Runs a graph of the step. Calls `notice` if it cannot be recorded.
+  Status RunBoundStep(BoundStep& bound, int64_t runs_before, const Watcher& watch);
   Status InitState(const Model& model, const SessionOptions& options);
   Status InitBuffers(const Model& model, const SessionOptions& options);
-  // Runs a batch of the step.
+  // Runs a micro-batch of the step.
   void PrepareNext();
-  Status RunBatch(Program& program, int64_t batch, const Watcher& watch);
-  // The tensors that a step writes over.
+  Status RunBatch(BoundStep& bound, int64_t batch, const Watcher& watch);
+  // Returns the tensors that a step updates.
   std::vector<at::Tensor> Updated() const;
-  // Keeps the gradients of the first batch; graphs add those of later batches to them.
-  void TakeGradients(Program& program, int64_t batch);
+  // Keeps the gradients of the first micro-batch; the graphs of later ones add to them.
+  void TakeGradients(BoundStep& bound, int64_t batch);
   void ReleaseGradients();
-  // Sets the divisor of the loss: the labels that count, over all batches of step `number`.
+  // Sets the divisor of the loss: the labels that count, over all micro-batches of step `number`.
   Status CountTokens(const BatchSource& batches, int64_t number);
 
-  // Validation runs between the steps: it has memory of its own, so that it leaves the outputs of a
-  // step as they are. Recorders go last, after everything that was recorded.
+  // Validation has its own recorder, because it runs between steps and must not overwrite their
+  // outputs. Declared first: recorders must outlive all recordings.
   std::unique_ptr<RunRecorder> recorder_;
   std::unique_ptr<RunRecorder> forward_recorder_;
   std::function<void(const std::string&)> notice_;
-  Program step_;
-  std::optional<Program> first_;
-  std::optional<Program> more_;
-  std::optional<Program> forward_;
+  BoundStep step_;
+  std::optional<BoundStep> first_;
+  std::optional<BoundStep> more_;
+  std::optional<BoundStep> forward_;
   std::unique_ptr<BatchesAhead> ahead_;
-  // From ahead_.
+  // Reads from ahead_.
   BatchSource batches_;
-  // The step whose batch the program has already; 0: none.
+  // The step whose batch is already in the inputs; 0: none.
   int64_t placed_step_ = 0;
   int64_t accumulated_ = 1;
   bool count_ignored_ = false;
   int64_t steps_ = 0;
-  // Steps of this session; the first ones warm up.
+  // Number of steps of this session; the first ones warm up.
   int64_t steps_run_ = 0;
   int64_t forwards_run_ = 0;
   StepNumbers numbers_;
   // By rank of this process.
   std::vector<RankState> states_;
-  // Copies of what steps update, in the order of Updated().
+  // Copies of updated tensors, in the order of Updated().
   std::vector<at::Tensor> remembered_;
   std::vector<at::Tensor> losses_;
   std::vector<StepMetric> metrics_;
+  // Host memory for the loss and the norm that are being read, and the event of their arrival.
+  at::Tensor read_loss_;
+  at::Tensor read_norm_;
+  std::optional<c10::Event> read_;
   double data_seconds_ = 0;
 };
 

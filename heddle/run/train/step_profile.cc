@@ -12,7 +12,7 @@ namespace {
 
 namespace profiler = torch::profiler::impl;
 
-// Two steps run as launches and one is recorded; two more are replayed before the trace.
+// Skips two steps that run as launches, one that is recorded, and two replays.
 constexpr int64_t kFirstStep = 6;
 
 bool ParseCount(std::string_view text, int64_t& count) {
@@ -62,7 +62,7 @@ Status StepProfile::Write(int64_t step) {
   // The profiler does not report a file that it cannot write.
   trace->save(path);
   if (!std::filesystem::exists(path, error))
-    return Error(Diag::kEnvironment, "the profile `{}` cannot be written", path);
+    return Error(Diag::kEnvironment, "cannot write the profile `{}`", path);
   path_ = std::move(path);
   return Done{};
 }

@@ -1,7 +1,7 @@
 // StepProfile: a trace of some steps, written by libtorch's profiler in Chrome's format.
 //
-// It has the calls of ATen on the host and, on a GPU, the kernels and copies on the device. This
-// includes replayed CUDA graphs.
+// It contains the calls of ATen on the host and, on a GPU, the kernels and copies on the device,
+// also those of replayed CUDA graphs.
 #pragma once
 
 #include <string>
@@ -13,24 +13,29 @@
 
 namespace heddle::run {
 
-// Steps from `first` on; steps count from 1.
+// `count` steps from step `first` on; steps count from 1.
 struct ProfiledSteps {
   int64_t first = 0;
   int64_t count = 0;
 };
-// `START:COUNT`, or `COUNT` for steps after warm-up and after CUDA graphs are recorded.
+// Parses `START:COUNT`. `COUNT` alone selects steps after warm-up and after CUDA graphs are
+// recorded.
 Result<ProfiledSteps> ParseProfiledSteps(std::string_view text);
 
 class StepProfile {
  public:
-  // The trace goes to `folder`, in a file with the numbers of the steps and of the rank.
+  // Writes the trace into `folder`, to a file named after the steps and the rank.
   StepProfile(ProfiledSteps steps, std::string folder, int64_t rank, c10::Device device)
       : steps_(steps), folder_(std::move(folder)), rank_(rank), device_(device) {}
 
-  // Starts and ends the trace. Called before the first step, with the steps that are trained
-  // already, and after every step. `last` ends it in any case.
+  // Starts and ends the trace. Call it before the first step, with the number of completed steps,
+  // and after every step. `last` ends it in any case.
   Status After(int64_t step, bool last = false);
-  // Where the trace is; empty until it is written.
+  // Whether the trace begins or ends after this step. The next step must not have started then.
+  bool is_edge(int64_t step) const {
+    return step + 1 == steps_.first || step + 1 == steps_.first + steps_.count;
+  }
+  // Path of the trace; empty until it is written.
   const std::string& path() const { return path_; }
 
  private:

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kSignals[] = {SIGTERM, SIGINT};
 std::atomic<int> came_first = 0;
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes it");
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler writes to it");
 
 void Remember(int signal) {
   int none = 0;

@@ -1,7 +1,7 @@
-// Signals that ask a run to end: SIGTERM, which schedulers send, and SIGINT, which a terminal sends.
+// Signals that ask a run to end: SIGTERM, which schedulers send, and SIGINT, which terminals send.
 //
-// The first one is remembered, so that the run can save and end in order. A second SIGINT ends the process at once, as if nobody
-// listened.
+// The first signal is recorded, so that the run can save and end in order. A second SIGINT ends the
+// process immediately.
 #pragma once
 
 #include <csignal>
@@ -10,13 +10,13 @@ namespace heddle::run {
 
 class StopSignals {
  public:
-  // One object at a time.
+  // Only one object may exist at a time.
   StopSignals();
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // The signal that came; 0 if none did.
+  // Returns the signal that arrived; 0 if none did.
   int came() const;
 
  private:

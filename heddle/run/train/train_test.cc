@@ -11,6 +11,7 @@
 #include "heddle/run/train/schedule.h"
 #include "heddle/run/train/session.h"
 #include "heddle/run/train/step_profile.h"
+#include "heddle/run/train/trainer.h"
 
 namespace heddle::run {
 namespace {
@@ -28,7 +29,7 @@ TEST(Batches, AreAFunctionOfSeedStepRowAndPosition) {
 
 class AccumulationTest : public testing::Test {
  protected:
-  // Steps of four sequences in f64, in so many batches.
+  // Makes a session for steps of four sequences in f64, in `batches` micro-batches.
   static std::pair<Model, std::unique_ptr<Session>> Make(int64_t batches,
                                                          DType compute = DType::kF64,
                                                          SessionOptions options = {}) {
@@ -59,7 +60,7 @@ class AccumulationTest : public testing::Test {
   }
 };
 
-// However a step is cut into batches, it is the same step.
+// The number of micro-batches does not change the step.
 TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
   auto [model, whole] = Make(1);
   for (int64_t batches : {2, 4}) {
@@ -69,21 +70,21 @@ TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
       ASSERT_TRUE(parts->Step(1e-3).ok() && reference->Step(1e-3).ok());
       EXPECT_NEAR(parts->loss(0).item<double>(), reference->loss(0).item<double>(), 1e-12);
       for (size_t p = 0; p < model.params.size(); ++p) {
-        for (Held held : kAllHeld) {
-          at::Tensor apart = parts->held(held, 0, p);
-          EXPECT_TRUE(apart.allclose(reference->held(held, 0, p), 1e-9, 1e-12))
-              << batches << " " << model.params[p].name << " " << Name(held);
+        for (StateKind kind : kStateKinds) {
+          at::Tensor apart = parts->state(kind, 0, p);
+          EXPECT_TRUE(apart.allclose(reference->state(kind, 0, p), 1e-9, 1e-12))
+              << batches << " " << model.params[p].name << " " << Name(kind);
         }
       }
     }
   }
 }
 
-// The mean loss of a step's rows does not depend on the number of batches they are split into.
+// The mean loss of a step's rows does not depend on the number of micro-batches.
 TEST_F(AccumulationTest, ValidationLossIsTheMeanOfAllRows) {
   auto [model, whole] = Make(1);
   double expected = *whole->Evaluate(Batches(), 2);
-  // Near the logarithm of the vocabulary, as the weights are random.
+  // Near the logarithm of the vocabulary, because the weights are random.
   EXPECT_NEAR(expected, std::log(64.0), 0.5);
   for (int64_t batches : {2, 4}) {
     auto [same_model, parts] = Make(batches);
@@ -94,8 +95,8 @@ TEST_F(AccumulationTest, ValidationLossIsTheMeanOfAllRows) {
   }
 }
 
-// Records on a CPU what a GPU would: recording computes nothing, and a replay writes over the
-// tensors that were recorded.
+// Simulates a GPU's recorder on a CPU: recording computes nothing, and a replay overwrites the
+// recorded tensors.
 class FakeRecorder : public RunRecorder {
  public:
   struct Counts {
@@ -105,33 +106,34 @@ class FakeRecorder : public RunRecorder {
   };
   explicit FakeRecorder(Counts& counts) : counts_(counts) {}
 
-  Result<std::vector<Tensors>> Run(const World& world, std::span<const Tensors> inputs) override {
+  Result<std::vector<Tensors>> Run(const RankProgram& program,
+                                   std::span<const Tensors> inputs) override {
     ++counts_.runs;
-    return world.Run(inputs);
+    return program.Run(inputs);
   }
-  Result<std::unique_ptr<RecordedRun>> Record(const World& world,
+  Result<std::unique_ptr<RecordedRun>> Record(const RankProgram& program,
                                               std::span<const Tensors> inputs) override {
     ++counts_.records;
     Tensors before;
     for (const at::Tensor& input : inputs[0]) before.push_back(input.clone());
-    HEDDLE_TRY(std::vector<Tensors> outputs, world.Run(inputs));
+    HEDDLE_TRY(std::vector<Tensors> outputs, program.Run(inputs));
     for (size_t i = 0; i < before.size(); ++i) inputs[0][i].copy_(before[i]);
     return std::unique_ptr<RecordedRun>(std::make_unique<Recorded>(
-        counts_, world, std::vector<Tensors>(inputs.begin(), inputs.end()), std::move(outputs)));
+        counts_, program, std::vector<Tensors>(inputs.begin(), inputs.end()), std::move(outputs)));
   }
 
  private:
   class Recorded : public RecordedRun {
    public:
-    Recorded(Counts& counts, const World& world, std::vector<Tensors> inputs,
+    Recorded(Counts& counts, const RankProgram& program, std::vector<Tensors> inputs,
              std::vector<Tensors> outputs)
         : counts_(counts),
-          world_(world),
+          program_(program),
           inputs_(std::move(inputs)),
           outputs_(std::move(outputs)) {}
     Status Replay() override {
       ++counts_.replays;
-      HEDDLE_TRY(std::vector<Tensors> again, world_.Run(inputs_));
+      HEDDLE_TRY(std::vector<Tensors> again, program_.Run(inputs_));
       for (size_t i = 0; i < again[0].size(); ++i) outputs_[0][i].copy_(again[0][i]);
       return Done{};
     }
@@ -139,7 +141,7 @@ class FakeRecorder : public RunRecorder {
 
    private:
     Counts& counts_;
-    const World& world_;
+    const RankProgram& program_;
     std::vector<Tensors> inputs_;
     std::vector<Tensors> outputs_;
   };
@@ -147,8 +149,8 @@ class FakeRecorder : public RunRecorder {
   Counts& counts_;
 };
 
-// Batches, learning rates, step numbers, gradients of batches before, validation and steps taken
-// back reach a recorded step.
+// Batches, learning rates, step numbers, accumulated gradients, validation and rollbacks must reach
+// a recorded step.
 TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
   for (int64_t batches : {1, 2, 4}) {
     FakeRecorder::Counts counts;
@@ -167,10 +169,10 @@ TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
       EXPECT_EQ(recorded->loss(0).item<float>(), launched->loss(0).item<float>()) << step;
       EXPECT_EQ(recorded->grad_norm(0).item<float>(), launched->grad_norm(0).item<float>());
       for (size_t p = 0; p < model.params.size(); ++p) {
-        for (Held held : kAllHeld) {
-          EXPECT_TRUE(recorded->held(held, 0, p).equal(launched->held(held, 0, p)))
+        for (StateKind kind : kStateKinds) {
+          EXPECT_TRUE(recorded->state(kind, 0, p).equal(launched->state(kind, 0, p)))
               << batches << " batches, step " << step << ", " << model.params[p].name << " "
-              << Name(held);
+              << Name(kind);
         }
       }
       EXPECT_EQ(*recorded->Evaluate(Batches(), step), *launched->Evaluate(Batches(), step));
@@ -186,6 +188,56 @@ TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
   }
 }
 
+// The loop starts steps before it knows the loss of the last one, except where something needs the
+// state in between.
+TEST_F(AccumulationTest, RunningAheadChangesNothing) {
+  std::vector<std::vector<double>> rows(2);
+  std::vector<std::vector<int64_t>> saved(2);
+  std::vector<at::Tensor> params;
+  std::vector<int64_t> ahead;
+  FakeRecorder::Counts counts;
+  for (bool runs_ahead : {false, true}) {
+    SessionOptions options;
+    options.recorder = [&]() -> Result<std::unique_ptr<RunRecorder>> {
+      return std::unique_ptr<RunRecorder>(std::make_unique<FakeRecorder>(counts));
+    };
+    auto [model, session] = Make(1, DType::kF32, options);
+    TrainerOptions trainer;
+    trainer.steps = 20;
+    trainer.lr = [](int64_t step) { return 1e-2 / static_cast<double>(step); };
+    trainer.validation_interval = 6;
+    trainer.validation_steps = 1;
+    trainer.validation_batches = Batches();
+    trainer.save_interval = 5;
+    trainer.save = [&](const Session& s) -> Status {
+      saved[runs_ahead].push_back(s.steps());
+      return Done{};
+    };
+    trainer.runs_ahead = [&](int64_t step) { return runs_ahead && step != 9; };
+    trainer.on_step = [&](const Session& s, const TrainedStep& row) -> Status {
+      for (double value : {row.loss, *row.grad_norm, row.validation_loss.value_or(0)})
+        rows[runs_ahead].push_back(value);
+      if (s.steps() > row.step) ahead.push_back(row.step);
+      return Done{};
+    };
+    // Asked to stop after step 13, when step 14 has started.
+    trainer.stop = [](int64_t step) -> Result<bool> { return step == 13; };
+    Result<TrainingOutcome> outcome = Train(*session, trainer);
+    ASSERT_TRUE(outcome.ok());
+    EXPECT_EQ(outcome->end, TrainingEnd::kStopped);
+    EXPECT_EQ(outcome->last.step, runs_ahead ? 14 : 13);
+    ASSERT_TRUE(runs_ahead || session->Step(trainer.lr(14)).ok());
+    params.push_back(session->state(StateKind::kParam, 0, 0));
+  }
+  // Step 3 is recorded; steps 5, 6, 9, 10 and 12 are saved, validated or looked at.
+  EXPECT_EQ(ahead, (std::vector<int64_t>{3, 4, 7, 8, 11, 13}));
+  EXPECT_EQ(saved[0], (std::vector<int64_t>{5, 10, 13}));
+  EXPECT_EQ(saved[1], (std::vector<int64_t>{5, 10, 14}));
+  rows[1].resize(rows[0].size());
+  EXPECT_EQ(rows[0], rows[1]);
+  EXPECT_TRUE(params[0].equal(params[1]));
+}
+
 TEST_F(AccumulationTest, AStepThatCannotBeRecordedRunsAndSaysWhy) {
   FakeRecorder::Counts counts;
   std::vector<std::string> notices;
@@ -199,7 +251,8 @@ TEST_F(AccumulationTest, AStepThatCannotBeRecordedRunsAndSaysWhy) {
   auto [same_model, launched] = Make(1, DType::kF64);
   for (int step = 1; step <= 4; ++step) {
     ASSERT_TRUE(recorded->Step(1e-2 / step).ok() && launched->Step(1e-2 / step).ok());
-    EXPECT_TRUE(recorded->held(Held::kParam, 0, 0).equal(launched->held(Held::kParam, 0, 0)));
+    EXPECT_TRUE(
+        recorded->state(StateKind::kParam, 0, 0).equal(launched->state(StateKind::kParam, 0, 0)));
   }
   EXPECT_EQ(counts.records, 0);
   ASSERT_EQ(notices.size(), 1u);
@@ -220,7 +273,7 @@ TEST_F(AccumulationTest, AMachineThatCannotRecordSaysSoOnce) {
   EXPECT_EQ(notices, std::vector<std::string>{"steps run as launches: no GPU: none is here"});
 }
 
-// TorchTitan's figures for 10 steps, 2 of warm-up, 4 of decay.
+// TorchTitan's numbers for 10 steps with 2 of warm-up and 4 of decay.
 TEST(BatchesAhead, GivesWhatTheSourceGives) {
   std::vector<std::array<int64_t, 3>> made;
   bool fails = false;
@@ -236,14 +289,14 @@ TEST(BatchesAhead, GivesWhatTheSourceGives) {
   EXPECT_EQ(first_of(1, 2), 102);
   ahead.Fetch(2);
   EXPECT_EQ(made.size(), 4u);
-  // Both rows of step 2 exist; another step, and other rows, are made.
+  // Both rows of step 2 are loaded; another step, and other rows, are read from the source.
   EXPECT_EQ(first_of(2, 0), 200);
   EXPECT_EQ(first_of(2, 2), 202);
   EXPECT_EQ(made.size(), 4u);
   EXPECT_EQ(first_of(2, 4), 204);
   EXPECT_EQ(first_of(7, 0), 700);
   EXPECT_EQ(made.size(), 6u);
-  // A failure is that of the step which needs the data.
+  // The step that needs the data reports the failure.
   fails = true;
   ahead.Fetch(8);
   EXPECT_FALSE(ahead.Get(8, 0, 2).ok());

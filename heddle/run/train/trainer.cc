@@ -3,28 +3,29 @@
 #include <cmath>
 #include <deque>
 #include <numeric>
+#include <tuple>
 
 #include "heddle/core/base/clock.h"
 
 namespace heddle::run {
 namespace {
 
-// Losses of the last steps, to know an odd one by.
+// Tracks recent losses to detect spikes.
 class LossWatch {
  public:
   explicit LossWatch(const TrainerOptions& options) : options_(options) {}
 
-  // What is to be done about a loss, and why.
-  std::pair<OddLoss, TrainingEnd> Judge(double loss) {
+  // Returns how to handle a loss, and the reason.
+  std::pair<BadLossPolicy, TrainingEnd> Judge(double loss) {
     if (!std::isfinite(loss)) return {options_.not_finite, TrainingEnd::kNotFinite};
     constexpr size_t kWindow = 20;
     bool known = losses_.size() == kWindow;
     double mean = std::accumulate(losses_.begin(), losses_.end(), 0.0) / kWindow;
-    if (known && loss > options_.spike_factor * mean && options_.spike != OddLoss::kIgnore)
+    if (known && loss > options_.spike_factor * mean && options_.spike != BadLossPolicy::kIgnore)
       return {options_.spike, TrainingEnd::kSpike};
     losses_.push_back(loss);
     if (losses_.size() > kWindow) losses_.pop_front();
-    return {OddLoss::kIgnore, TrainingEnd::kFinished};
+    return {BadLossPolicy::kIgnore, TrainingEnd::kFinished};
   }
 
  private:
@@ -43,44 +44,65 @@ Result<double> Validate(Session& session, const TrainerOptions& options) {
 
 bool IsDue(int64_t interval, int64_t step) { return interval > 0 && step % interval == 0; }
 
+bool MayUndo(const TrainerOptions& options) {
+  return options.not_finite == BadLossPolicy::kSkip || options.spike == BadLossPolicy::kSkip;
+}
+
+// Whether the step after `step` may start before the loss of `step` is known.
+bool RunsAhead(const Session& session, const TrainerOptions& options, int64_t step) {
+  return step < options.steps && !MayUndo(options) && !IsDue(options.validation_interval, step) &&
+         !(options.save && IsDue(options.save_interval, step)) && session.can_run_ahead() &&
+         options.runs_ahead && options.runs_ahead(step);
+}
+
 }  // namespace
 
 Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
   TrainingOutcome outcome;
   LossWatch watch(options);
-  bool may_undo = options.not_finite == OddLoss::kSkip || options.spike == OddLoss::kSkip;
+  bool may_undo = MayUndo(options);
   int64_t saved = session.steps();
-  while (session.steps() < options.steps) {
-    Clock clock;
+  bool stops = false;
+  Clock clock;
+  for (int64_t step = saved + 1; step <= options.steps; ++step) {
     TrainedStep row;
-    row.step = session.steps() + 1;
-    row.lr = options.lr(row.step);
-    if (may_undo) session.Remember();
-    HEDDLE_RETURN_IF_ERROR(session.Step(row.lr));
-    row.loss = session.loss(0).item<double>();
-    if (session.grad_norm(0).defined()) row.grad_norm = session.grad_norm(0).item<double>();
+    row.step = step;
+    row.lr = options.lr(step);
+    if (session.steps() < step) {
+      clock = Clock();
+      if (may_undo) session.Remember();
+      HEDDLE_RETURN_IF_ERROR(session.Step(row.lr));
+    }
+    row.data_seconds = session.data_seconds();
+    session.StartReading();
+    bool ahead = !stops && RunsAhead(session, options, step);
+    if (ahead) HEDDLE_RETURN_IF_ERROR(session.Step(options.lr(step + 1)));
+    std::tie(row.loss, row.grad_norm) = session.Read();
     row.seconds = Seconds(clock.Elapsed());
+    clock = Clock();
     auto [answer, odd] = watch.Judge(row.loss);
-    row.skipped = answer == OddLoss::kSkip;
+    row.skipped = answer == BadLossPolicy::kSkip;
     if (row.skipped) session.UndoStep();
-    if (options.on_trained) HEDDLE_RETURN_IF_ERROR(options.on_trained(session));
-    if (IsDue(options.validation_interval, row.step) && answer != OddLoss::kStop) {
+    if (options.on_trained && !ahead) HEDDLE_RETURN_IF_ERROR(options.on_trained(session));
+    if (IsDue(options.validation_interval, step) && answer != BadLossPolicy::kStop) {
       HEDDLE_TRY(row.validation_loss, Validate(session, options));
     }
     if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
     outcome.last = row;
-    // What such a step made is not worth keeping.
-    if (answer == OddLoss::kStop) {
+    // The state after such a step must not be saved.
+    if (answer == BadLossPolicy::kStop) {
       outcome.end = odd;
       return outcome;
     }
-    if (options.save && IsDue(options.save_interval, row.step)) {
+    if (options.save && IsDue(options.save_interval, step)) {
       HEDDLE_RETURN_IF_ERROR(options.save(session));
-      saved = row.step;
+      saved = step;
     }
     if (!options.stop) continue;
-    HEDDLE_TRY(bool stops, options.stop(row.step));
-    if (!stops) continue;
+    HEDDLE_TRY(bool asked, options.stop(step));
+    stops = stops || asked;
+    // A step that has started must end first.
+    if (!stops || ahead) continue;
     outcome.end = TrainingEnd::kStopped;
     break;
   }

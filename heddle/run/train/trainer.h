@@ -1,6 +1,7 @@
-// Trainer: the loop of a training run. Steps, looks at the loss, validates, saves, and ends where it is told to.
+// Trainer: the loop of a training run. It runs steps, checks the loss, validates, saves, and stops
+// on request.
 //
-// What is printed, where files go and who else takes part is the caller's affair.
+// Callbacks print, write files and communicate with other ranks.
 #pragma once
 
 #include <functional>
@@ -10,40 +11,48 @@
 
 namespace heddle::run {
 
-// What becomes of a step whose loss is odd. `kSkip` takes the step back and goes on with the next batch.
-enum class OddLoss : uint8_t { kIgnore, kStop, kSkip };
+// How to handle a step whose loss is not finite or spikes. kSkip undoes the step and continues with
+// the next batch.
+enum class BadLossPolicy : uint8_t { kIgnore, kStop, kSkip };
 
 struct TrainedStep {
   int64_t step = 0;
   double loss = 0;
-  // None where nothing is clipped.
+  // Unset without clipping.
   std::optional<double> grad_norm;
   double lr = 0;
+  // Until the loss was known: from the start of the step, or from when the loss of the previous
+  // step was known if the step started earlier.
   double seconds = 0;
+  double data_seconds = 0;
   std::optional<double> validation_loss;
-  // Its loss was odd, and it was taken back.
+  // Whether the step was undone because of its loss.
   bool skipped = false;
 };
 
 struct TrainerOptions {
   int64_t steps = 1;
   std::function<double(int64_t step)> lr;
-  OddLoss not_finite = OddLoss::kStop;
-  // A loss of more than `spike_factor` times the mean of the last ones.
-  OddLoss spike = OddLoss::kIgnore;
+  BadLossPolicy not_finite = BadLossPolicy::kStop;
+  // A spike is a loss of more than `spike_factor` times the mean of the last ones.
+  BadLossPolicy spike = BadLossPolicy::kIgnore;
   double spike_factor = 3;
-  // Every so many steps, on so many batches; 0: never.
+  // Validates every N steps, on this number of batches; 0: never.
   int64_t validation_interval = 0;
   int64_t validation_steps = 0;
   BatchSource validation_batches;
-  // Every so many steps, and behind the last; 0: behind the last alone. Empty: nothing is saved.
+  // Saves every N steps and after the last; 0: only after the last. An empty `save` saves nothing.
   int64_t save_interval = 0;
   std::function<Status(const Session&)> save;
-  // Asked behind every step: whether the run is to end now. All ranks get the same answer.
+  // Called after every step: whether to stop now. All ranks must get the same answer.
   std::function<Result<bool>(int64_t step)> stop;
-  // Called after every step, before validation: the gradients of the step still exist.
+  // Whether the next step may start before the loss of `step` is known, so that the device does not
+  // wait for the host. The session is then one step ahead of `on_step`. Empty: never.
+  std::function<bool(int64_t step)> runs_ahead;
+  // Called before validation, after every step whose successor has not started: its gradients still
+  // exist.
   std::function<Status(const Session&)> on_trained;
-  // Told of every step.
+  // Called for every step.
   std::function<Status(const Session&, const TrainedStep&)> on_step;
 };
 
@@ -51,11 +60,11 @@ enum class TrainingEnd : uint8_t { kFinished, kStopped, kNotFinite, kSpike };
 
 struct TrainingOutcome {
   TrainingEnd end = TrainingEnd::kFinished;
-  // The last one that was trained.
+  // The last trained step.
   TrainedStep last;
 };
 
-// From where the session stands to the last step.
+// Trains from the session's step to the last.
 Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options);
 
 }  // namespace heddle::run

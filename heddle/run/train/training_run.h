@@ -1,5 +1,5 @@
-// TrainingRun: a job that is trained step by step, whoever computes it, and what its ranks hold in between. Two runs of one job
-// can be compared.
+// TrainingRun: a job that trains step by step, and the state of its ranks after each step. Two runs
+// of one job, such as graph and eager, can be compared.
 #pragma once
 
 #include <algorithm>
@@ -13,11 +13,12 @@
 
 namespace heddle::run {
 
-// What a rank holds of a parameter. The gradient is that of the last step, before clipping.
-enum class Held : uint8_t { kParam, kExpAvg, kExpAvgSq, kGrad };
-inline constexpr Held kAllHeld[] = {Held::kGrad, Held::kExpAvg, Held::kExpAvgSq, Held::kParam};
-// `parameter`, `exp_avg`, `exp_avg_sq`, `gradient`.
-std::string_view Name(Held held);
+// Tensors that a rank stores per parameter. The gradient is that of the last step, before clipping.
+enum class StateKind : uint8_t { kParam, kExpAvg, kExpAvgSq, kGrad };
+inline constexpr StateKind kStateKinds[] = {StateKind::kGrad, StateKind::kExpAvg,
+                                            StateKind::kExpAvgSq, StateKind::kParam};
+// Returns `parameter`, `exp_avg`, `exp_avg_sq` or `gradient`.
+std::string_view Name(StateKind kind);
 
 class TrainingRun {
  public:
@@ -25,21 +26,21 @@ class TrainingRun {
 
   // Trains one step. Steps count from 1.
   virtual Status Step(double lr) = 0;
-  // Steps done.
+  // Number of completed steps.
   virtual int64_t steps() const = 0;
-  // The ranks of this process. Below, a rank is named by its position here.
+  // The ranks of this process. The functions below take a rank's position in this list.
   virtual std::span<const int64_t> ranks() const = 0;
-  // The position of a rank, if this process has it.
+  // Returns the position of a rank; nullopt if it is in another process.
   std::optional<size_t> Find(int64_t rank) const {
     auto found = std::ranges::find(ranks(), rank);
     if (found == ranks().end()) return std::nullopt;
     return static_cast<size_t>(found - ranks().begin());
   }
-  // Of the last step, as the rank has them. The norm is undefined where nothing is clipped.
+  // Loss and gradient norm of the last step on a rank. The norm is undefined without clipping.
   virtual at::Tensor loss(size_t at) const = 0;
   virtual at::Tensor grad_norm(size_t at) const = 0;
-  // Of a parameter in registration order; undefined where there is none.
-  virtual at::Tensor held(Held held, size_t at, size_t param) const = 0;
+  // State of a parameter, in registration order; undefined if there is none.
+  virtual at::Tensor state(StateKind kind, size_t at, size_t param) const = 0;
 };
 
 }  // namespace heddle::run

@@ -27,7 +27,7 @@ int64_t DifferingBits(const char* a, const char* b, size_t bytes) {
   return bits;
 }
 
-// Adds what is in two tensors that differ; returns whether they have the same sizes.
+// Describes the first difference of two tensors that differ, and counts the others.
 void DescribeDifference(const at::Tensor& a, const at::Tensor& b, Comparison& comparison,
                         Difference& difference) {
   if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) {
@@ -86,13 +86,13 @@ Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params) {
     Difference where;
     where.rank = a.ranks()[at];
     std::optional<size_t> there = b.Find(where.rank);
-    HEDDLE_CHECK(there.has_value(), "runs of other ranks are compared");
+    HEDDLE_CHECK(there.has_value(), "the runs have different ranks");
     CompareTensors(a.loss(at), b.loss(*there), where, comparison);
-    for (Held held : kAllHeld) {
+    for (StateKind kind : kStateKinds) {
       for (size_t param = 0; param < params; ++param) {
-        where.held = held;
+        where.kind = kind;
         where.param = param;
-        CompareTensors(a.held(held, at, param), b.held(held, *there, param), where, comparison);
+        CompareTensors(a.state(kind, at, param), b.state(kind, *there, param), where, comparison);
       }
     }
   }

@@ -1,4 +1,4 @@
-// Two runs of one job, held against each other after a step: every bit of the loss and of what every rank holds.
+// Compares two runs of one job after a step: every bit of the loss and of the state of every rank.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,15 @@ namespace heddle::run {
 // The first element that differs.
 struct Difference {
   int64_t rank = 0;
-  // None: the loss.
-  std::optional<Held> held;
+  // Unset: the loss.
+  std::optional<StateKind> kind;
   size_t param = 0;
-  // In a contiguous tensor, and of how many.
+  // Index in the contiguous tensor, and its number of elements.
   int64_t element = 0;
   int64_t elements = 0;
-  // -1: the two have other sizes.
+  // -1 if the shapes differ.
   int64_t differing_elements = 0;
-  // Sizes where these differ, values otherwise: `0.25 (0x1p-2)`.
+  // Shapes if these differ, values otherwise: `0.25 (0x1p-2)`.
   std::string first;
   std::string second;
 };
@@ -27,16 +27,17 @@ struct Difference {
 struct Comparison {
   int64_t tensors = 0;
   int64_t elements = 0;
-  // Bits that are not the same, over everything that was compared.
+  // Number of bits that differ, over everything that was compared.
   int64_t differing_bits = 0;
-  // In the order of ranks: loss, then gradients, moments and parameters, in registration order.
+  // In the order of ranks. For each rank: loss, gradients, moments and parameters, in registration
+  // order.
   std::optional<Difference> first;
 };
 
-// Of the ranks of `a`; `b` has them, too, and maybe more.
+// Compares the ranks of `a`. `b` must have them, and may have more.
 Comparison Compare(const TrainingRun& a, const TrainingRun& b, size_t params);
 
-// `0x1.8p+1`, as C prints it; `nan` for all of these.
+// Formats a number as `0x1.8p+1`, as C does; `nan` for every NaN.
 std::string HexFloat(double value);
 
 }  // namespace heddle::run

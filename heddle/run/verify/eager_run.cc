@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/eager/data_parallel.h"
 #include "heddle/run/eager/expert_parallel.h"
 #include "heddle/run/models/family.h"
@@ -10,7 +10,7 @@
 namespace heddle::run {
 namespace {
 
-// `Eager` is one of the classes of heddle/run/eager, which look alike.
+// `Eager` is one of the classes of heddle/run/eager, which have the same functions.
 template <typename Eager>
 class EagerRun final : public TrainingRun {
  public:
@@ -34,7 +34,7 @@ class EagerRun final : public TrainingRun {
     try {
       last_ = eager_.Step(inputs_, lr, steps_ + 1);
     } catch (const std::exception& error) {
-      return Error(Diag::kRunFault, "eager training failed: {}", SaidByAten(error));
+      return Error(Diag::kRunFault, "eager training failed: {}", AtenErrorMessage(error));
     }
     for (const auto& [input, buffer] : last_.buffers) inputs_[input] = buffer;
     ++steps_;
@@ -44,12 +44,12 @@ class EagerRun final : public TrainingRun {
   std::span<const int64_t> ranks() const override { return ranks_; }
   at::Tensor loss(size_t) const override { return last_.loss; }
   at::Tensor grad_norm(size_t) const override { return last_.grad_norm; }
-  at::Tensor held(Held held, size_t at, size_t param) const override {
-    switch (held) {
-      case Held::kParam: return eager_.param(ranks_[at], param);
-      case Held::kExpAvg: return eager_.exp_avg(ranks_[at], param);
-      case Held::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
-      case Held::kGrad: return eager_.grad(ranks_[at], param);
+  at::Tensor state(StateKind kind, size_t at, size_t param) const override {
+    switch (kind) {
+      case StateKind::kParam: return eager_.param(ranks_[at], param);
+      case StateKind::kExpAvg: return eager_.exp_avg(ranks_[at], param);
+      case StateKind::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
+      case StateKind::kGrad: return eager_.grad(ranks_[at], param);
     }
     return {};
   }
@@ -69,11 +69,12 @@ class EagerRun final : public TrainingRun {
 
 Status CheckEagerExists(const Model& model, const EagerOptions& options) {
   constexpr std::string_view kInstead =
-      "--against=none trains the graph alone, --against=PIPELINE compares two pipelines";
-  // Their ranks are threads that meet in backward, and backward on a GPU has one thread for all.
+      "use --against=none to train the graph only, or --against=PIPELINE to compare two pipelines";
+  // Their ranks are threads that synchronize in backward, but on a GPU autograd has one thread for
+  // all.
   if ((options.tensor > 1 || options.expert > 1) && !options.device.is_cpu())
     return Error(Diag::kBadChoice,
-                 "eager {} parallelism runs on cpu alone, and --parallelism.{}_parallel_degree is "
+                 "eager {} parallelism runs on cpu only, but --parallelism.{}_parallel_degree is "
                  "{}; {}",
                  options.tensor > 1 ? "tensor" : "expert", options.tensor > 1 ? "tensor" : "expert",
                  options.tensor > 1 ? options.tensor : options.expert, kInstead);
@@ -81,12 +82,12 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
                               std::pair("aux_loss", model.numerics.aux_loss)}) {
     if (options.tensor > 1 && weight > 0)
       return Error(Diag::kBadChoice,
-                   "eager tensor parallelism knows no --training.{}, which is {}; {}", name, weight,
-                   kInstead);
+                   "eager tensor parallelism does not support --training.{}, which is {}; {}", name,
+                   weight, kInstead);
   }
   if (options.tensor == 1 || model.config.family->attention != nullptr) return Done{};
   return Error(Diag::kBadChoice,
-               "{} has no eager tensor parallelism, and --parallelism.tensor_parallel_degree is "
+               "{} has no eager tensor parallelism, but --parallelism.tensor_parallel_degree is "
                "{}; {}",
                model.config.family->name, options.tensor, kInstead);
 }
@@ -103,7 +104,7 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
   if (options.expert > 1 || options.tensor > 1) {
-    // Without expert parallelism tensor-parallel ranks split each expert.
+    // Without expert parallelism, tensor-parallel ranks split each expert.
     int64_t expert_tensor = options.expert > 1 ? options.expert_tensor : options.tensor;
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(
         model, EagerExpertParallel(model, params, {tensor, options.expert, expert_tensor}),

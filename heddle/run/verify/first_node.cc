@@ -15,7 +15,7 @@
 namespace heddle::run {
 namespace {
 
-// Of element type and bits, whatever the sizes: a view of all of a tensor has the content of the tensor.
+// Hashes element type and bits but not the shape: a view of a whole tensor has the same content.
 uint64_t ContentHash(const at::Tensor& tensor) {
   at::Tensor plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
   uint64_t words[] = {Hash64(plain.data_ptr(), plain.nbytes()), plain.nbytes(),
@@ -23,22 +23,23 @@ uint64_t ContentHash(const at::Tensor& tensor) {
   return Hash64(std::span<const uint64_t>(words));
 }
 
-NodeFinding MakeFinding(const Session& session, const World& world, NodeId node, size_t at,
+NodeFinding MakeFinding(const Session& session, const RankProgram& program, NodeId node, size_t at,
                         std::string what) {
-  // The session counts a step when it is over.
-  return {session.steps() + 1, world.ranks()[at], PrintNode(world.module(), world.graph(), node),
-          std::move(what)};
+  // The session counts a step when it is complete.
+  return {session.steps() + 1, program.ranks()[at],
+          PrintNode(program.module(), program.graph(), node), std::move(what)};
 }
 
-// Calls `look` with each tensor that a node made, until it says that it has seen enough.
-World::Observer LookAtResults(
-    const World& world, std::function<bool(NodeId, size_t at, ValueId, const at::Tensor&)> look) {
-  return [&world, look = std::move(look), done = false](NodeId node,
-                                                        std::span<const Tensors> values) mutable {
+// Calls `look` with each tensor that a node computes, until `look` returns true.
+RankProgram::Observer LookAtResults(
+    const RankProgram& program,
+    std::function<bool(NodeId, size_t at, ValueId, const at::Tensor&)> look) {
+  return [&program, look = std::move(look), done = false](NodeId node,
+                                                          std::span<const Tensors> values) mutable {
     if (done) return;
-    for (ValueId value : world.graph().results(node)) {
+    for (ValueId value : program.graph().results(node)) {
       for (size_t at = 0; at < values.size() && !done; ++at) {
-        for (const at::Tensor& tensor : world.slots().TensorsOf(value, values[at])) {
+        for (const at::Tensor& tensor : program.slots().TensorsOf(value, values[at])) {
           if (tensor.defined() && look(node, at, value, tensor)) done = true;
         }
       }
@@ -46,7 +47,7 @@ World::Observer LookAtResults(
   };
 }
 
-// All tensors that ATen computes until Stop, on any thread, by their content.
+// Records the content of all tensors that ATen computes until Stop, on any thread.
 class Witness {
  public:
   Witness() {
@@ -83,33 +84,35 @@ class Witness {
     }
   }
 
-  // Callbacks of ATen take no context of their own. One witness at a time.
+  // Callbacks of ATen take no context, so only one witness may exist at a time.
   static inline Witness* active = nullptr;
   at::CallbackHandle handle_ = 0;
   std::mutex mutex_;
   std::unordered_set<uint64_t> seen_;
 };
 
-// The output of the graph that the difference is about.
+// Returns the graph's output for a difference.
 ValueId DifferingValue(const Graph& graph, const Difference& difference) {
   auto param = static_cast<int64_t>(difference.param);
   for (const Output& output : graph.outputs()) {
-    if (!difference.held && output.role == OutputRole::kLoss) return output.value;
-    if (difference.held == Held::kGrad && output.role == OutputRole::kGrad && output.index == param)
+    if (!difference.kind && output.role == OutputRole::kLoss) return output.value;
+    if (difference.kind == StateKind::kGrad && output.role == OutputRole::kGrad &&
+        output.index == param)
       return output.value;
-    if (!difference.held || output.role != OutputRole::kUpdate) continue;
+    if (!difference.kind || output.role != OutputRole::kUpdate) continue;
     for (const Input& input : graph.inputs()) {
       if (input.value != output.target || input.index != param) continue;
-      bool same = *difference.held == Held::kParam
+      bool same = *difference.kind == StateKind::kParam
                       ? input.role == InputRole::kParam
-                      : input.role == InputRole::kOpt && input.label == Name(*difference.held);
+                      : input.role == InputRole::kOpt && input.label == Name(*difference.kind);
       if (same) return output.value;
     }
   }
   return {};
 }
 
-// Eager may have had a number by chance, which nothing larger is: a number of what it never had is nothing that it knew.
+// A single number may match an eager tensor by chance. Distrusts the match if its producer's
+// operands are unknown.
 void DoubtSingleNumbers(const Graph& graph, Table<NodeId, bool>& known) {
   auto is_number = [&](ValueId v) { return graph.types().bytes(graph.type(v)) <= Bytes{8}; };
   auto is_unknown = [&](ValueId v) { return v && graph[v].producer && !known[graph[v].producer]; };
@@ -120,7 +123,8 @@ void DoubtSingleNumbers(const Graph& graph, Table<NodeId, bool>& known) {
   }
 }
 
-// Back from `value` through nodes that are not `known`: the earliest all of whose operands are.
+// Searches backwards from `value` through nodes that are not `known`. Returns the earliest one
+// whose operands are all known.
 std::optional<NodeId> FirstUnknown(const Graph& graph, ValueId value,
                                    const Table<NodeId, bool>& known) {
   std::optional<NodeId> first;
@@ -148,13 +152,13 @@ Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
                                                   int64_t last) {
   std::optional<NodeFinding> nan;
   std::optional<NodeFinding> infinite;
-  auto watch = [&](const World& world) {
-    return LookAtResults(world, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
+  auto watch = [&](const RankProgram& program) {
+    return LookAtResults(program, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
       if (nan || !tensor.is_floating_point()) return nan.has_value();
       if (!infinite && at::isinf(tensor).any().item<bool>())
-        infinite = MakeFinding(session, world, node, at, "the first infinity");
+        infinite = MakeFinding(session, program, node, at, "the first infinity");
       if (at::isnan(tensor).any().item<bool>())
-        nan = MakeFinding(session, world, node, at, "the first NaN");
+        nan = MakeFinding(session, program, node, at, "the first NaN");
       return nan.has_value();
     });
   };
@@ -166,7 +170,7 @@ Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
 Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr) {
   // By name, one for each rank.
   std::unordered_map<std::string, std::vector<uint64_t>> hashes;
-  const World& theirs = other.world();
+  const RankProgram& theirs = other.program();
   auto remember = [&](NodeId, size_t at, ValueId value, const at::Tensor& tensor) {
     std::vector<uint64_t>& by_rank = hashes[std::string(theirs.graph().name(value))];
     by_rank.resize(theirs.ranks().size());
@@ -174,11 +178,11 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     return false;
   };
   HEDDLE_RETURN_IF_ERROR(
-      other.Step(lr, [&](const World& world) { return LookAtResults(world, remember); }));
-  const World& ours = session.world();
+      other.Step(lr, [&](const RankProgram& program) { return LookAtResults(program, remember); }));
+  const RankProgram& ours = session.program();
   std::optional<NodeFinding> finding;
   auto look = [&](NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
-    // An async value has several tensors; that of its wait has one.
+    // An async value has several tensors; its wait has one.
     if (ours.graph().types().is_async(ours.graph().type(value))) return false;
     auto found = hashes.find(std::string(ours.graph().name(value)));
     if (found == hashes.end()) return false;
@@ -187,41 +191,41 @@ Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& 
     return true;
   };
   HEDDLE_RETURN_IF_ERROR(
-      session.Step(lr, [&](const World& world) { return LookAtResults(world, look); }));
+      session.Step(lr, [&](const RankProgram& program) { return LookAtResults(program, look); }));
   return finding;
 }
 
 Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingRun& other,
                                                      double lr, size_t params,
                                                      const Difference& difference) {
-  const World& world = session.world();
-  Table<NodeId, bool> known(world.graph().node_count(), true);
+  const RankProgram& program = session.program();
+  Table<NodeId, bool> known(program.graph().node_count(), true);
   {
     Witness witness;
     HEDDLE_RETURN_IF_ERROR(other.Step(lr));
     for (size_t at = 0; at < other.ranks().size(); ++at) {
       witness.Add(other.loss(at));
       witness.Add(other.grad_norm(at));
-      for (Held held : kAllHeld) {
-        for (size_t param = 0; param < params; ++param) witness.Add(other.held(held, at, param));
+      for (StateKind kind : kStateKinds) {
+        for (size_t param = 0; param < params; ++param) witness.Add(other.state(kind, at, param));
       }
     }
-    // What the graph computes is no testimony.
+    // Stops before the graph computes: its tensors must not count.
     witness.Stop();
     auto look = [&](NodeId node, size_t, ValueId, const at::Tensor& tensor) {
       if (!witness.Has(tensor)) known[node] = false;
       return false;
     };
     HEDDLE_RETURN_IF_ERROR(
-        session.Step(lr, [&](const World& w) { return LookAtResults(w, look); }));
+        session.Step(lr, [&](const RankProgram& w) { return LookAtResults(w, look); }));
   }
-  DoubtSingleNumbers(world.graph(), known);
+  DoubtSingleNumbers(program.graph(), known);
   std::optional<NodeId> first =
-      FirstUnknown(world.graph(), DifferingValue(world.graph(), difference), known);
+      FirstUnknown(program.graph(), DifferingValue(program.graph(), difference), known);
   std::optional<size_t> at = session.Find(difference.rank);
   if (!first || !at) return std::optional<NodeFinding>();
   NodeFinding finding =
-      MakeFinding(session, world, *first, *at, "the first value that eager never had");
+      MakeFinding(session, program, *first, *at, "the first value that eager never had");
   finding.step = session.steps();
   return std::optional(std::move(finding));
 }

@@ -1,4 +1,5 @@
-// Which node was the first to go wrong: runs more steps of a session and looks at the values of every node.
+// Finds the first node that computes a wrong value: runs more steps of a session and inspects the
+// values of every node.
 #pragma once
 
 #include <optional>
@@ -12,23 +13,25 @@ namespace heddle::run {
 struct NodeFinding {
   int64_t step = 0;
   int64_t rank = 0;
-  // As text.
+  // The node's text.
   std::string node;
-  // What is odd about its value, for people.
+  // Description of its wrong value.
   std::string what;
 };
 
-// The first node with a NaN in its result, up to step `last`; if there is none, the first with an infinity. The learning rate is asked
-// for by step.
+// Returns the first node with a NaN in its result, up to step `last`; if there is none, the first
+// with an infinity. `lr` returns the learning rate of a step.
 Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
                                                   const std::function<double(int64_t)>& lr,
                                                   int64_t last);
 
-// The first node of `session` whose value is another than the one of the same name in `other`.
+// Returns the first node of `session` whose value differs from the value of the same name in
+// `other`.
 Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr);
 
-// Against a run without a graph. All tensors that it computes are remembered by their content. Back from what differs, through
-// nodes whose values the other run never had: the first of these whose operands it had.
+// Compares with a run without a graph. Records the content of all tensors that the other run
+// computes. From the differing value, searches backwards through nodes whose values the other run
+// never had. Returns the first of them whose operands it had.
 Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingRun& other,
                                                      double lr, size_t params,
                                                      const Difference& difference);

@@ -33,18 +33,18 @@ std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params,
     int64_t rank = run.ranks()[at];
     lines += Line(
         {{"step", run.steps()}, {"rank", rank}, {"loss", HexFloat(run.loss(at).item<double>())}});
-    auto add = [&](Held held, std::string_view suffix) {
+    auto add = [&](StateKind kind, std::string_view suffix) {
       for (size_t i = 0; i < params.size(); ++i) {
-        at::Tensor tensor = run.held(held, at, i);
+        at::Tensor tensor = run.state(kind, at, i);
         if (!tensor.defined()) continue;
         lines += HashLine(run.steps(), rank, params[i].name + std::string(suffix), tensor);
       }
     };
-    add(Held::kParam, "");
-    if (gradients) add(Held::kGrad, ".grad");
+    add(StateKind::kParam, "");
+    if (gradients) add(StateKind::kGrad, ".grad");
     if (!moments) continue;
-    add(Held::kExpAvg, ".exp_avg");
-    add(Held::kExpAvgSq, ".exp_avg_sq");
+    add(StateKind::kExpAvg, ".exp_avg");
+    add(StateKind::kExpAvgSq, ".exp_avg_sq");
   }
   return lines;
 }

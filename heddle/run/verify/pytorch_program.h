@@ -7,7 +7,7 @@
 
 namespace heddle::run {
 
-// Writes all of its files into a folder. The one to run is `reference.py`.
+// Writes its files into a folder. The main program is `reference.py`.
 Status WritePyTorchProgram(const std::string& folder);
 
 }  // namespace heddle::run

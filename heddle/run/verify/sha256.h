@@ -1,4 +1,4 @@
-// SHA-256, by OpenSSL. Nothing else of it is used.
+// SHA-256, computed by OpenSSL.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 namespace heddle::run {
 
-// 64 hexadecimal digits.
+// Returns 64 hexadecimal digits.
 std::string Sha256(const void* data, size_t size);
 
 }  // namespace heddle::run

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kLosses[] = {"loss", "validation_loss"};
 
-// In the order in which a step makes them.
+// The order in which a step computes them.
 int Order(std::string_view name) {
   if (name == kLosses[0]) return 0;
   if (name.ends_with(".grad")) return 1;
@@ -31,7 +31,7 @@ Status StepHashes::Add(std::string_view lines) {
     for (std::string_view loss : kLosses) {
       if (!fits || !json.contains(loss) || !json[loss].is_string()) continue;
       name = loss;
-      // Programs may write the same number with other digits.
+      // Normalizes numbers: programs may print the same number with other digits.
       value = HexFloat(std::strtod(json[loss].get<std::string>().c_str(), nullptr));
     }
     bool hashed = fits && json.contains("name") && json["name"].is_string() &&

@@ -19,7 +19,7 @@ class StepHashes {
 
  private:
   friend struct HashDifference;
-  // By rank and name, where the loss is `loss`: the loss, or the hash and the shape.
+  // The loss, or hash and shape, by rank and name. The name of the loss is `loss`.
   std::map<std::pair<int64_t, std::string>, std::string> values_;
 };
 
@@ -27,13 +27,13 @@ struct HashDifference {
   int64_t rank = 0;
   // `loss`, `validation_loss`, or a parameter's name, with `.grad`, `.exp_avg` or `.exp_avg_sq`.
   std::string name;
-  // `missing` where only one of the programs has it.
+  // `missing` if only one of the programs has it.
   std::string first;
   std::string second;
   size_t differing = 0;
   size_t compared = 0;
 
-  // The first difference of two programs: losses, then gradients, then everything else.
+  // Returns the first difference of two programs: losses, then gradients, then everything else.
   static std::optional<HashDifference> Find(const StepHashes& first, const StepHashes& second);
 };
 

@@ -15,7 +15,7 @@ Result<std::unique_ptr<Run>> TrainedFor(const std::function<Result<std::unique_p
   return run;
 }
 
-// Of all ranks, whatever process they are in.
+// Compares all ranks, in this process and others.
 Result<Comparison> CompareAll(const TrainingRun& a, const TrainingRun& b,
                               const VerifyOptions& options) {
   Comparison own = Compare(a, b, options.params);
@@ -24,7 +24,8 @@ Result<Comparison> CompareAll(const TrainingRun& a, const TrainingRun& b,
 
 Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, const StepRow& row) {
   if (!row.comparison.first) {
-    // From the beginning: parameters go bad in an optimizer, one step before the loss.
+    // Starts at the first step: the optimizer can break parameters one step before the loss shows
+    // it.
     HEDDLE_TRY(std::unique_ptr<Session> session, options.graph());
     return FirstNotFinite(*session, options.lr, row.step);
   }
@@ -67,7 +68,7 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
     report.rows.push_back(std::move(row));
   }
   if (report.finite && !report.differs()) return report;
-  // Room for the two that repeat it.
+  // Frees memory for the two sessions that repeat the run.
   session.reset();
   other.reset();
   HEDDLE_TRY(report.origin, FindOrigin(options, report.rows.back()));
@@ -100,7 +101,7 @@ Result<std::optional<std::string>> FirstDifferingPass(
   };
   HEDDLE_TRY(bool differs, differs_after(-1));
   if (!differs) return std::optional<std::string>();
-  // Same after `same` passes, another after `other`.
+  // Binary search: the bits are the same after `same` passes and differ after `other`.
   int64_t same = 0;
   auto other = static_cast<int64_t>(names.size());
   while (other - same > 1) {

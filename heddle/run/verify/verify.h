@@ -1,4 +1,5 @@
-// Verification: trains a job two ways and compares every bit after every step. At the first difference it finds where it came from.
+// Verification: trains a job in two ways and compares every bit after every step. At the first
+// difference, finds its origin.
 #pragma once
 
 #include <functional>
@@ -14,11 +15,12 @@
 
 namespace heddle::run {
 
-// Where ranks are processes: what this one found goes in, what all found together comes out, on each of them.
+// Combines findings of processes: takes this process's finding and returns the combined one.
 template <typename Finding>
 using Share = std::function<Result<Finding>(Finding)>;
 
-// Runs are made anew to look for the origin of a difference: from the beginning, so that nobody keeps old states.
+// Make a run from its start. The search for the origin of a difference repeats the run, so that no
+// states need to be kept.
 using RunMaker = std::function<Result<std::unique_ptr<TrainingRun>>()>;
 using SessionMaker = std::function<Result<std::unique_ptr<Session>>()>;
 
@@ -26,7 +28,8 @@ struct StepRow {
   int64_t step = 0;
   double loss = 0;
   Comparison comparison;
-  // Instead, against PyTorch: the number of hashes that were compared, and the first that differs.
+  // Against PyTorch, instead of `comparison`: the number of compared hashes, and the first
+  // difference.
   size_t hashes = 0;
   std::optional<HashDifference> hash_difference = {};
 
@@ -35,30 +38,31 @@ struct StepRow {
 
 struct VerifyOptions {
   int64_t steps = 1;
-  // The learning rate of a step; steps count from 1.
+  // Returns the learning rate of a step; steps count from 1.
   std::function<double(int64_t step)> lr;
-  // How many parameters the model has.
+  // Number of parameters of the model.
   size_t params = 0;
   SessionMaker graph;
-  // What it is held against; one of them at most. None: the graph trains alone.
+  // The run to compare with; at most one is set. If none is, only the graph trains.
   RunMaker eager;
   SessionMaker other_graph;
-  // Empty where all ranks are in this process.
+  // Empty if all ranks are in this process.
   Share<Comparison> share_comparison;
   Share<std::optional<NodeFinding>> share_origin;
-  // Called behind every step.
+  // Called after every step.
   std::function<Status(const Session&, const StepRow&)> on_step;
 };
 
 struct VerifyReport {
-  // As far as it came: the last one may have a difference, or a loss that is not finite.
+  // One row per step until the end. The last one may have a difference, or a loss that is not
+  // finite.
   std::vector<StepRow> rows;
   bool finite = true;
-  // Where the difference, or the loss that is not finite, came from.
+  // The origin of the difference, or of the loss that is not finite.
   std::optional<NodeFinding> origin;
-  // Where two pipelines were compared: the first pass that changes bits, in words.
+  // When comparing two pipelines: the first pass that changes bits, as text.
   std::optional<std::string> pass;
-  // Against PyTorch: the fault of the initial weights; empty if they are right.
+  // Against PyTorch: the error in the initial weights; empty if they are right.
   std::string wrong_weights = {};
 
   bool differs() const {
@@ -68,8 +72,9 @@ struct VerifyReport {
 
 Result<VerifyReport> Verify(const VerifyOptions& options);
 
-// The first pass of a pipeline after which training differs from that of the graph before it, within `steps` steps; none if the
-// pipeline changes no bit. `manager` runs the passes; `make` compiles a graph for running.
+// Finds the first pass of a pipeline after which training differs within `steps` steps from
+// training before it. Returns nullopt if no pass changes bits. `manager` runs the passes; `make`
+// compiles a graph.
 Result<std::optional<std::string>> FirstDifferingPass(
     const Module& before, const compile::Pipeline& pipeline, const compile::ManagerOptions& manager,
     const VerifyOptions& options, int64_t steps,

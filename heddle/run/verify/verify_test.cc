@@ -29,7 +29,7 @@ class HashTest : public testing::Test {
   Module module_ = *CaptureModel(model_, OptimizerOptions());
   Session session_ = *Session::Make(
       model_, module_,
-      {.world = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
+      {.program = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
 };
 
 TEST_F(HashTest, AreThoseOfTheBytesThatARankHolds) {
@@ -40,13 +40,13 @@ TEST_F(HashTest, AreThoseOfTheBytesThatARankHolds) {
     lines.push_back(nlohmann::json::parse(line));
   ASSERT_EQ(lines.size(), 1 + 2 * model_.params.size());
   EXPECT_EQ(lines[0]["loss"], HexFloat(session_.loss(0).item<double>()));
-  at::Tensor first = session_.held(Held::kParam, 0, 0);
+  at::Tensor first = session_.state(StateKind::kParam, 0, 0);
   EXPECT_EQ(
       lines[1].dump(),
       fmt::format(
           R"({{"name":"tok_embeddings.weight","rank":0,"sha256":"{}","shape":[64,32],"step":1}})",
           Sha256(first.data_ptr(), first.nbytes())));
-  at::Tensor grad = session_.held(Held::kGrad, 0, 0);
+  at::Tensor grad = session_.state(StateKind::kGrad, 0, 0);
   const nlohmann::json& last = lines[1 + model_.params.size()];
   EXPECT_EQ(last["name"], "tok_embeddings.weight.grad");
   EXPECT_EQ(last["sha256"], Sha256(grad.contiguous().data_ptr(), grad.nbytes()));
@@ -55,14 +55,14 @@ TEST_F(HashTest, AreThoseOfTheBytesThatARankHolds) {
 TEST_F(HashTest, ComparisonsCountBits) {
   Session other = *Session::Make(
       model_, module_,
-      {.world = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
+      {.program = {}, .params = InitialParams(model_, 1), .batches = SyntheticBatches(model_, 1)});
   ASSERT_TRUE(session_.Step(1e-3).ok() && other.Step(1e-3).ok());
   EXPECT_EQ(Compare(session_, other, model_.params.size()).differing_bits, 0);
-  other.held(Held::kParam, 0, 1).view({-1})[7].neg_();
+  other.state(StateKind::kParam, 0, 1).view({-1})[7].neg_();
   Comparison comparison = Compare(session_, other, model_.params.size());
   EXPECT_EQ(comparison.differing_bits, 1);
   EXPECT_EQ(comparison.first->param, 1u);
-  EXPECT_EQ(comparison.first->held, Held::kParam);
+  EXPECT_EQ(comparison.first->kind, StateKind::kParam);
   EXPECT_EQ(comparison.first->element, 7);
   EXPECT_EQ(comparison.first->differing_elements, 1);
   EXPECT_EQ("-" + comparison.first->first.substr(0, 4), comparison.first->second.substr(0, 5));
@@ -72,13 +72,13 @@ TEST_F(HashTest, AStepCanBeUndone) {
   ASSERT_TRUE(session_.Step(1e-3).ok());
   std::string before = HashLines(session_, model_.params, /*gradients=*/false);
   session_.Remember();
-  at::Tensor moment = session_.held(Held::kExpAvg, 0, 0).clone();
+  at::Tensor moment = session_.state(StateKind::kExpAvg, 0, 0).clone();
   ASSERT_TRUE(session_.Step(1e-3).ok());
-  EXPECT_FALSE(moment.equal(session_.held(Held::kExpAvg, 0, 0)));
+  EXPECT_FALSE(moment.equal(session_.state(StateKind::kExpAvg, 0, 0)));
   session_.UndoStep();
-  EXPECT_TRUE(moment.equal(session_.held(Held::kExpAvg, 0, 0)));
+  EXPECT_TRUE(moment.equal(session_.state(StateKind::kExpAvg, 0, 0)));
   std::string after = HashLines(session_, model_.params, /*gradients=*/false);
-  // Of the same weights, behind another step.
+  // Hashes of the same weights, after another step.
   auto weights = [](const std::string& lines) {
     std::vector<std::string> hashes;
     for (std::string_view line : Split(Trim(lines), '\n')) {

@@ -8,7 +8,8 @@
 namespace heddle::search {
 namespace {
 
-// Numbers of micro-batches, of one mesh: those with the fewest sequences in each.
+// Maximum number of micro-batch counts per mesh. Keeps those with the fewest sequences per
+// micro-batch.
 constexpr size_t kMostMicroBatches = 16;
 
 std::vector<int64_t> Divisors(int64_t n) {
@@ -23,7 +24,8 @@ std::vector<int64_t> Divisors(int64_t n) {
   return small;
 }
 
-// How many ranks may share experts: these divide among them, and so do tokens among tensor-parallel ones.
+// Returns the possible expert degrees: each divides the experts, and the tokens of tensor-parallel
+// ranks.
 std::vector<int64_t> ExpertDegrees(int64_t experts, const Arrangement& arrangement,
                                    int64_t sequences) {
   std::vector<int64_t> out{1};
@@ -35,7 +37,7 @@ std::vector<int64_t> ExpertDegrees(int64_t experts, const Arrangement& arrangeme
   return out;
 }
 
-// By preset, in their order.
+// A degree of a preset, in the presets' order.
 struct Degree {
   std::string_view preset;
   std::string_view axis;
@@ -50,7 +52,7 @@ std::vector<Degree> Degrees(const Arrangement& arrangement) {
                                                          : 1;
     if (ranks > 1) out.push_back({preset->name, preset->axis(), ranks});
   }
-  // One rank is a mesh, too.
+  // A mesh must have at least one axis, also on one rank.
   if (out.empty()) out.push_back({"shard", "dp", 1});
   return out;
 }

@@ -1,4 +1,4 @@
-// Arrangement: how many ranks do what, and in how many pieces the batch of a step comes.
+// Arrangement: the degrees of parallelism, and the number of micro-batches of a step.
 #pragma once
 
 #include <functional>
@@ -11,39 +11,40 @@
 namespace heddle::search {
 
 struct Arrangement {
-  // Copies of the model; ranks that keep parts of it; ranks that share heads and hidden units.
+  // Data-parallel replicas, ranks that shard parameters, and tensor-parallel ranks.
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
-  // Of those that shard or are tensor-parallel: how many share the experts of a mixture.
+  // Among the shard and tensor ranks: the number that share the experts of a mixture.
   int64_t experts = 1;
-  // Forward and backward run so many times before the optimizer does.
+  // Forward and backward passes per optimizer step.
   int64_t micro_batches = 1;
 
   int64_t batch_ranks() const { return replicate * shard; }
   auto operator<=>(const Arrangement&) const = default;
 };
 
-// Axes of one rank are left out; one rank alone is `dp`.
+// Leaves out axes of size one; a single rank is `dp`.
 Mesh MeshOf(const Arrangement& arrangement);
 compile::PresetOptions PresetOf(const Arrangement& arrangement);
-// `dp 64`, `dp_replicate 2, dp 4, tp 8, 2 micro-batches`
+// Formats as `dp 64` or `dp_replicate 2, dp 4, tp 8, 2 micro-batches`.
 std::string Format(const Arrangement& arrangement);
 
-// What arrangements there may be of.
+// The limits of the arrangements of a search.
 struct ArrangementSpace {
   int64_t devices = 1;
   int64_t global_batch = 1;
   // Tensor parallelism stays within a node.
   int64_t node_devices = 1;
-  // Of a mixture; 0 for none.
+  // Number of experts of a mixture; 0: none.
   int64_t experts = 0;
-  // For which degrees the model has tensor parallelism.
+  // Whether the model supports a tensor-parallel degree.
   std::function<bool(int64_t)> may_split;
 };
 
-// Every arrangement in which all ranks have the same number of sequences and of experts. Each of several copies of the model fills
-// whole nodes, or they share nodes evenly. Of one mesh at most 16 numbers of micro-batches: those with the fewest sequences in each.
+// Returns every arrangement in which all ranks have equally many sequences and experts. Each
+// replica fills whole nodes, or replicas share nodes evenly. Per mesh, at most 16 numbers of
+// micro-batches: those with the fewest sequences per micro-batch.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
 }  // namespace heddle::search

@@ -16,7 +16,7 @@ bool IsFaster(const StepOutcome& a, const StepOutcome& b) {
   return std::pair(a.step, a.peak) < std::pair(b.step, b.peak);
 }
 
-// The promise less the margin.
+// Returns the promise minus the margin.
 template <typename T>
 T AtLeast(T promised) {
   return {promised.value / 100 * (100 - kPromiseError)};
@@ -40,7 +40,7 @@ std::vector<SearchPoint> PlanSearch::Space() const {
        .may_split = model.may_split})) {
     for (std::string_view policy : kPolicies) {
       for (std::string_view reshard : kReshard) {
-        // Where nothing is kept in parts, nothing is gathered.
+        // Without sharded parameters, there is nothing to gather.
         if (arrangement.shard == 1 && reshard != "default") continue;
         out.push_back({arrangement, PlacedBy::kPreset, std::string(policy), std::string(reshard)});
       }
@@ -81,7 +81,7 @@ void PlanSearch::Report(std::string_view doing) const {
   options_.progress({done, candidates_.size(), doing, best});
 }
 
-// A plan that cannot be carried out is none.
+// Records a plan that does not compile.
 void PlanSearch::Note(const SearchPoint& point, const Diagnostics& why) {
   std::string note = fmt::format("{} is left out: {}", Format(point), why[0].message);
   if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
@@ -102,7 +102,7 @@ void PlanSearch::Bound() {
   }
 }
 
-// Gets the promise of a candidate.
+// Computes the promise of a candidate.
 void PlanSearch::Promise(Candidate& candidate) {
   Result<StepOutcome> promised = evaluator_.Promise(candidate.point);
   if (!promised.ok()) {
@@ -116,10 +116,11 @@ void PlanSearch::Promise(Candidate& candidate) {
   }
 }
 
-// Takes the candidate one step further: from bounds to a promise, from a promise to a simulation.
+// Advances the candidate one step: from bounds to a promise, or from a promise to a simulation.
 void PlanSearch::Settle(Candidate& candidate) {
   if (!candidate.promise) {
-    // All candidates of an arrangement: they share the lowered graphs of its small models.
+    // Promises all candidates of the arrangement together: they share the lowered graphs of its
+    // small models.
     for (Candidate& other : candidates_) {
       bool shares = other.point.arrangement == candidate.point.arrangement;
       if (shares && other.fate == Fate::kOpen && !other.promise) Promise(other);
@@ -132,8 +133,8 @@ void PlanSearch::Settle(Candidate& candidate) {
   Keep(*std::move(tried));
 }
 
-// The fastest candidate that may be part of the front, or null if none may. Those that promise not to fit come last, and only if
-// nothing else fits.
+// Returns the fastest candidate that may be part of the front, or null. Candidates that promise not
+// to fit come last, and only if nothing else fits.
 PlanSearch::Candidate* PlanSearch::Next() {
   Candidate* next = nullptr;
   auto rank = [&](const Candidate& candidate) {
@@ -198,8 +199,8 @@ Failure PlanSearch::NothingFits() {
                Format(summary.activation_bytes), summary.peak_node);
 }
 
-// The solver's placements on the meshes that it may do something with: that of the best arrangement, all devices in a row, and nodes by
-// devices.
+// Tries the solver's placements on three meshes: that of the best arrangement, all devices on one
+// axis, and nodes by devices.
 void PlanSearch::AddAutomatic() {
   const SearchPoint best = tried_[*best_].point;
   if (best.arrangement.micro_batches > 1) return;
@@ -208,7 +209,7 @@ void PlanSearch::AddAutomatic() {
   if (options_.devices % node == 0 && options_.devices > node)
     meshes.insert({.shard = options_.devices / node, .tensor = node});
   for (Arrangement arrangement : meshes) {
-    // Who has which experts is for presets to say.
+    // Presets decide which ranks have which experts.
     if (arrangement.experts > 1) continue;
     Report("solver");
     ++others_;
@@ -220,7 +221,7 @@ void PlanSearch::AddAutomatic() {
       return evaluator_.Try(point);
     };
     Result<TriedPoint> tried = place();
-    // Too many choices: that mesh is left to presets.
+    // There are too many choices on this mesh, so only presets are tried.
     if (!tried.ok()) {
       Note(point, tried.diagnostics());
       continue;
@@ -229,7 +230,8 @@ void PlanSearch::AddAutomatic() {
   }
 }
 
-// Launches of the fastest, where a simulation is shortest: that takes longer than to try a plan, so others go without.
+// Schedules the launches of the fastest plan by simulation. This takes longer than trying a plan,
+// so other plans keep their schedule.
 void PlanSearch::AddOverlap() {
   Report("schedule");
   ++others_;

@@ -1,8 +1,9 @@
-// PlanSearch: how to train a model on so many devices, and what that will be like.
+// PlanSearch: finds the best plans for training a model on a number of devices, and their outcomes.
 //
-// A point of the space is an arrangement of ranks, how the model is placed on it, what backward computes again, whether gathered
-// weights stay, and who schedules collectives. Most points are not worth trying: small models tell what a point cannot go below (evaluator.h). A point whose bounds
-// are no better than what is known is pruned, and the rest are tried in the order of what the small models promise.
+// A point of the search space is an arrangement of ranks, its placements, the checkpointing policy,
+// whether gathered weights stay in memory, and the scheduler of collectives. Small models give
+// lower bounds and expected outcomes of a point (point_evaluator.h), which prune most points. The
+// others are simulated in the order of their expected times.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +17,7 @@
 
 namespace heddle::search {
 
-// How far a search is: points that are dealt with, of how many; what it does now; the best so far, or null.
+// Progress of a search: finished and total points, the current phase, and the best point, or null.
 struct SearchProgress {
   size_t done = 0;
   size_t all = 0;
@@ -26,32 +27,32 @@ struct SearchProgress {
 
 struct PlanSearchOptions {
   int64_t devices = 1;
-  // Sequences of a step, of all ranks.
+  // Sequences per step, over all ranks.
   int64_t global_batch = 1;
   Bytes budget;
   // A name or a file.
   std::string cluster = "h100-8x";
-  // Placements are found by the solver, too.
+  // Also tries placements from the solver.
   bool automatic = true;
-  // The fastest is also scheduled by `overlap`.
+  // Also schedules the fastest plan with `overlap`.
   bool overlap = true;
-  // For each mesh.
+  // Work limit of the solver per mesh.
   Allowance solver = AutoOptions().allowance;
   std::function<void(const SearchProgress&)> progress = {};
 };
 
 struct SearchResult {
-  // The plans that fit and that no other plan beats: no other that fits is at least as fast and needs
-  // at most as much memory. From the fastest to the smallest; the first is the answer.
+  // The plans that fit and that no other plan beats: no other that fits is at least as fast and
+  // needs at most as much memory. From the fastest to the smallest; the first is the answer.
   std::vector<TriedPoint> front;
-  // Of presets, of the solver and of `overlap`.
+  // Number of points: of presets, of the solver and of `overlap`.
   size_t points = 0;
-  // Simulated whole.
+  // Number of points that were simulated completely.
   size_t tried = 0;
-  // Not simulated whole: beaten by their bounds, or by the promise of small models.
+  // Number of points that were not: pruned by their bounds, or by the promise of small models.
   size_t pruned = 0;
   size_t pruned_by_promise = 0;
-  // What was left out, and why.
+  // Points that were skipped, and why.
   std::vector<std::string> notes;
 };
 
@@ -59,9 +60,10 @@ class PlanSearch {
  public:
   PlanSearch(SearchedModel model, const price::CostModel& costs, PlanSearchOptions options);
 
-  // Diag::kInfeasible, with the least peak there is and what it is made of, if nothing fits.
+  // Runs the search. Fails with Diag::kInfeasible if nothing fits; the error states the smallest
+  // peak and its parts.
   Result<SearchResult> Run();
-  // What one point comes to, and what small models promise of it.
+  // Evaluates one point, or only with small models.
   Result<TriedPoint> Try(const SearchPoint& point) { return evaluator_.Try(point); }
   Result<StepOutcome> Promise(const SearchPoint& point) { return evaluator_.Promise(point); }
   Result<StepBounds> LeastBounds(const SearchPoint& point) {
@@ -71,9 +73,10 @@ class PlanSearch {
   std::vector<SearchPoint> Space() const;
 
  private:
-  // kDone: tried, or refused by a pass. The others are pruned: by bounds, by a promise.
+  // kDone: simulated, or rejected by a pass. kBeaten and kPromisedWorse: pruned by bounds, or by a
+  // promise.
   enum class Fate : uint8_t { kOpen, kDone, kBeaten, kPromisedWorse };
-  // A point that may be tried: its bounds, and the promise of small models.
+  // A point to try, with its bounds and the promise of small models.
   struct Candidate {
     SearchPoint point;
     StepBounds least = {};
@@ -94,7 +97,7 @@ class PlanSearch {
   Candidate* Next();
   void Promise(Candidate& candidate);
   void Settle(Candidate& candidate);
-  // Closes the candidate if the point, which fits, beats its bounds or its promise.
+  // Prunes the candidate if the tried point, which fits, beats its bounds or its promise.
   static void Compare(const TriedPoint& tried, Candidate& candidate);
   void AddAutomatic();
   void AddOverlap();
@@ -109,7 +112,7 @@ class PlanSearch {
   std::vector<Candidate> candidates_;
   std::vector<TriedPoint> tried_;
   std::optional<size_t> best_;
-  // Points that are no candidates.
+  // Number of points that are not candidates.
   size_t others_ = 0;
   std::vector<std::string> notes_;
 };

@@ -10,7 +10,7 @@
 namespace heddle::search {
 namespace {
 
-// Of lowered modules that are kept, together.
+// Maximum number of nodes of all cached lowered modules.
 constexpr size_t kMostNodes = 400'000;
 std::string MemoryPasses(const SearchPoint& point) {
   return point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);

@@ -1,7 +1,8 @@
-// PointEvaluator: what a way to train a model comes to.
+// PointEvaluator: evaluates a way to train a model.
 //
-// It is found as it will be: the passes of a point run, and the graph that comes out is simulated. Layers repeat, so that two small
-// models tell most of what the large one comes to: what no schedule of it can go below, and what to expect.
+// It runs the passes of a point and simulates the resulting graph. Because layers repeat, two small
+// models predict most of the large one: a lower bound over all schedules, and an expected outcome
+// (a promise).
 #pragma once
 
 #include <deque>
@@ -16,13 +17,13 @@
 
 namespace heddle::search {
 
-// Which step of a model is captured.
+// Identifies a captured step of a model.
 struct StepRequest {
-  // Of all ranks, in one pass through the model.
+  // Sequences over all ranks, per micro-batch.
   int64_t sequences = 1;
-  // For sequence parallelism: norms work apart.
+  // With sequence parallelism, gradients of norms are summed separately.
   bool norms_apart = false;
-  // Gradients are added to those before; the optimizer follows.
+  // Adds gradients to those of earlier micro-batches; the optimizer runs after the last.
   bool accumulates = false;
   bool updates = true;
   int64_t layers = 1;
@@ -35,22 +36,22 @@ struct SearchedModel {
   int64_t small_layers = 1;
   std::function<Result<Module>(const StepRequest&)> capture;
   std::function<Result<compile::Plan>(const Graph&, const Arrangement&)> preset;
-  // Degrees of tensor parallelism that it has.
+  // Whether the model supports a tensor-parallel degree.
   std::function<bool(int64_t)> may_split;
-  // Of a mixture; 0 for none.
+  // Number of experts of a mixture; 0: none.
   int64_t experts = 0;
-  // Tokens of a sequence, for the plans.
+  // Tokens per sequence, for the plans.
   int64_t seq_len = 1;
 };
 
 enum class PlacedBy : uint8_t { kPreset, kAuto };
-// Launches one unit ahead, as FSDP2's; or where a simulation of the cluster is shortest.
+// Launches one unit ahead, like FSDP2, or by simulation on the cluster.
 enum class ScheduledBy : uint8_t { kFsdp, kOverlap };
 
 struct SearchPoint {
   Arrangement arrangement;
   PlacedBy placed = PlacedBy::kPreset;
-  // Of `checkpoint` and `reshard-after-forward`.
+  // Options of the passes `checkpoint` and `reshard-after-forward`.
   std::string policy = "none";
   std::string reshard = "default";
   ScheduledBy scheduled = ScheduledBy::kFsdp;
@@ -62,14 +63,14 @@ SearchPoint WithOneReplica(SearchPoint point);
 
 struct TriedPoint {
   SearchPoint point;
-  // For all micro-batches and the optimizer.
+  // The outcome of the whole step, with all micro-batches and the optimizer.
   StepOutcome outcome;
   compile::Plan plan;
 };
 
 class PointEvaluator {
  public:
-  // `costs`, which outlives this, is of `cluster`, a name or a file.
+  // `costs` is the cost model of `cluster`, a name or a file, and must outlive this object.
   PointEvaluator(SearchedModel model, const price::CostModel& costs, std::string cluster,
                  int64_t global_batch)
       : model_(std::move(model)),
@@ -80,16 +81,16 @@ class PointEvaluator {
   const SearchedModel& model() const { return model_; }
   const price::CostModel& costs() const { return evaluator_.costs(); }
 
-  // What it comes to.
+  // Simulates a point.
   Result<TriedPoint> Try(const SearchPoint& point);
-  // What small models promise of it. Bounds are bounds of the large one.
+  // Predicts a point from small models. The bounds are bounds of the large model.
   Result<StepOutcome> Promise(const SearchPoint& point);
   // Lower bounds of compute and peak over all schedules.
   Result<StepBounds> LeastBounds(const SearchPoint& point);
   // Where memory goes.
   Result<price::StepSummary> Summary(const SearchPoint& point);
-  // Lets the solver place the model on the mesh of a point, for its schedule. Other points of that mesh have its placements, too, if they
-  // ask for them.
+  // Lets the solver place the model on the mesh of a point, for its schedule. Other points with
+  // kAuto on this mesh use the same placements.
   Status Place(const SearchPoint& point, const Allowance& allowance);
 
  private:
@@ -98,7 +99,7 @@ class PointEvaluator {
   StepRequest RequestFor(const SearchPoint& point, int64_t layers) const;
   Result<const Module*> Captured(const StepRequest& request);
   Result<compile::Plan> PlanFor(const SearchPoint& point, int64_t layers);
-  // The decisions of a plan for the point.
+  // Returns the decisions of a plan for the point.
   compile::PlanDecisions DecisionsFor(const SearchPoint& point) const;
   Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
   // Runs the passes of the point, or with kBounds only those that every schedule of it contains.
@@ -111,7 +112,7 @@ class PointEvaluator {
   std::string cluster_;
   int64_t global_batch_;
   std::map<StepRequest, Module> captured_;
-  // The last ones, in the order in which they came: points of one arrangement come near each other.
+  // The most recent modules, in order: points of one arrangement are evaluated together.
   std::map<LoweredKey, Module> lowered_;
   std::deque<LoweredKey> order_;
   size_t kept_nodes_ = 0;

@@ -1,7 +1,7 @@
-// Evaluator: what a candidate comes to on a cluster. Every search compares its outcomes.
+// Evaluator: the outcome of a candidate on a cluster. Every search compares its outcomes.
 //
-// The passes of the candidate run on its graph, and the graph that results is simulated. So a peak is
-// exact to the byte, and a time includes what the schedule hides.
+// Runs the passes of the candidate on its graph, and simulates the resulting graph. So a peak is
+// exact to the byte, and a time accounts for overlap.
 #pragma once
 
 #include <vector>
@@ -17,43 +17,43 @@ namespace heddle::search {
 
 // Lower bounds over all schedules of the same nodes.
 struct StepBounds {
-  // All work of the compute stream.
+  // The time of all work on the compute stream.
   Nanos compute = {};
   // The best bound of the step with compute in this order (sim/explain/bounds.h).
   Nanos step = {};
-  // Inputs, and values that forward keeps for backward.
+  // Bytes of inputs, and of values that forward keeps for backward.
   Bytes peak = {};
   bool operator==(const StepBounds&) const = default;
 };
 
 struct StepOutcome {
   Nanos step = {};
-  // The part of the step in which no compute runs.
+  // The part of the step in which the compute stream is idle.
   Nanos exposed = {};
   Bytes peak = {};
   StepBounds bounds = {};
   bool operator==(const StepOutcome&) const = default;
 };
-// `step_ms`, `exposed_ms`, `peak_bytes`.
+// Keys: `step_ms`, `exposed_ms`, `peak_bytes`.
 nlohmann::ordered_json ToJson(const StepOutcome& outcome);
 
 struct Evaluation {
-  // After the passes.
+  // The module after the passes.
   Module module;
   std::vector<compile::PassRecord> passes;
   StepOutcome outcome;
-  // How much of the collectives of each kind is exposed; 1 if the step has none of a kind.
+  // The exposed share of the collectives of each kind; 1 if the step has none of a kind.
   price::MoveShares shares;
 };
 
 class Evaluator {
  public:
-  // `costs` outlives this.
+  // `costs` must outlive this object.
   explicit Evaluator(const price::CostModel& costs) : costs_(&costs) {}
 
   const price::CostModel& costs() const { return *costs_; }
   // Runs the passes, which make one local graph of `module`, and simulates it. The manager does not
-  // check the passes; Compile runs them again, with checks, for the plan that is chosen.
+  // check the passes; Compile runs them again, with checks, for the chosen plan.
   Result<Evaluation> Run(Module module, const compile::Pipeline& passes) const;
   // Options of the manager for trials.
   compile::ManagerOptions Unchecked() const;

@@ -13,9 +13,9 @@ struct SimulatedModule {
   // Its name in reports: a pipeline or a file.
   std::string name;
   Module module;
-  // The passes that made it, if they are known.
+  // The passes that made it, if known.
   std::vector<compile::PassRecord> passes = {};
-  // The model, if it is known: `llama3 8B`.
+  // The model, if known, such as `llama3 8B`.
   std::string trained = {};
   // By graph.
   std::vector<price::Simulation> simulations = {};

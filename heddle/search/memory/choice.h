@@ -1,4 +1,4 @@
-// MemoryChoice: what is kept of a step, and what that costs.
+// MemoryChoice: the values of a step to keep, and the cost of that choice.
 #pragma once
 
 #include <string>
@@ -13,31 +13,32 @@
 
 namespace heddle::search {
 
-// By value: what is decided. kDefault for what nobody decides.
+// The decision by value; kDefault for undecided values.
 using Marks = std::vector<Keep>;
 
-// With the outcome of the step.
+// A choice, with the outcome of its step.
 struct MemoryChoice : StepOutcome {
-  // What it is called, for people: `full`, or `cut 3:12, none` for 12 blocks of the one and the rest of the other.
+  // Its name for people: `full`, or `cut 3:12, none` for 12 blocks of the first and the rest of the
+  // second.
   std::string policy;
   Marks marks;
   price::MoveShares shares;
-  // On the compute stream, in addition to what a step without recomputation has there.
+  // Time on the compute stream in addition to that of a step without recomputation.
   Nanos recompute;
-  // Of values that forward makes and something behind it reads.
+  // Bytes of forward values that backward reads.
   Bytes kept;
-  // Nodes.
+  // Number of recomputed nodes.
   int64_t recomputed = 0;
   Bytes offloaded;
-  // No way of keeping, recomputing and offloading is faster than this, for the budget that was asked for; nothing if none was.
+  // Lower bound of the step time over all choices for the requested budget; 0 without a budget.
   Nanos bound;
 };
 
 nlohmann::ordered_json ToJson(const MemoryChoice& choice);
-// A table with a line for each.
+// Formats a table with a line per choice.
 std::string FormatChoices(const std::vector<MemoryChoice>& choices);
 
-// As flags give it: above nothing, and with a unit.
+// Parses a flag: a positive number with a unit.
 Result<Bytes> ParseBudget(std::string_view text);
 
 }  // namespace heddle::search

@@ -11,7 +11,7 @@
 namespace heddle::search {
 namespace {
 
-// By node: forward runs it for nobody but backward.
+// By node: whether forward runs it only for backward.
 std::vector<bool> OnlyForBackward(const Graph& graph) {
   Uses uses(graph);
   std::vector<bool> only(graph.node_count());
@@ -54,7 +54,7 @@ LevelVariants::LevelVariants(const Graph& graph, const Weights& weights, const B
   for (NodeId node : graph.nodes()) {
     if (graph[node].phase == Phase::kForward) continue;
     for (ValueId v : graph.operands(node)) {
-      // A view is made again of what it shows.
+      // A view is recomputed from its operand.
       while (v && graph[v].producer && ViewedOperand(graph, graph[v].producer))
         v = ViewedOperand(graph, graph[v].producer);
       if (!compile::Crosses(graph, node, v) || seen[v.index()]) continue;

@@ -1,4 +1,5 @@
-// Levels: ways to treat all blocks of a step alike, from the fastest to the smallest. A search mixes them block by block.
+// Levels: ways to treat all blocks of a step equally, from the fastest to the smallest. A search
+// mixes them block by block.
 #pragma once
 
 #include <string>
@@ -17,26 +18,28 @@ struct Level {
 
 // Run times by node.
 struct RunTimes {
-  // The first run, on the compute stream.
+  // Time of the first run on the compute stream.
   std::vector<Nanos> once;
-  // A second run: on the compute stream, and with the whole time of collectives, though a schedule
-  // may hide it. 0 for forward nodes that only backward reads: recomputation moves their only run.
+  // Time of a second run: on the compute stream, and with the whole time of collectives, though a
+  // schedule may hide it. 0 for forward nodes that only backward reads: recomputation moves their
+  // only run.
   std::vector<Nanos> compute;
   std::vector<Nanos> all;
 };
 Result<RunTimes> FindRunTimes(const Module& module, const price::CostModel& model);
 
-// What can be done to a level besides recomputing.
+// Variants of a level, in addition to recomputing.
 class LevelVariants {
  public:
-  // All outlive this.
+  // All arguments must outlive this object.
   LevelVariants(const Graph& graph, const Weights& weights, const Blocks& blocks);
 
-  // What forward gathered stays for backward; or is gathered again.
+  // Keeps gathered weights for backward, or gathers them again.
   Level WithWeights(const Level& level) const;
   Level GatheredAgain(const Level& level) const;
-  // What it is marked to keep goes to the host: in each block the largest values, as many as the copy engine takes out in `share` of the
-  // time that the block computes in forward. `times` has that, by node. The same level if that is none.
+  // Moves kept values to the host: in each block the largest ones, as many as the copy engine
+  // transfers in `share` of the block's forward time. `times` contains the times by node. Returns
+  // the same level if none fits.
   Level Offloaded(const Level& level, const price::CostModel& model, std::span<const Nanos> times,
                   double share) const;
 
@@ -46,7 +49,7 @@ class LevelVariants {
   const Graph& graph_;
   const Weights& weights_;
   const Blocks& blocks_;
-  // Weights that forward gathered and something behind it reads.
+  // Weights that forward gathered and backward reads.
   std::vector<ValueId> gathered_;
 };
 

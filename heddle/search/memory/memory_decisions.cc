@@ -61,7 +61,7 @@ class Lister {
   }
 
   void Add(What what, NodeId node, Bytes bytes, Nanos time) {
-    // A wait stands for what it waits for.
+    // A wait counts as its launch.
     NodeId launch = LaunchOf(graph_, node);
     std::string op(graph_.op(launch ? launch : node).name());
     std::string module = ModuleOf(graph_.scope(node));
@@ -85,7 +85,7 @@ class Lister {
     for (const Storage& storage : liveness.storages()) {
       bool crosses = storage.birth && storage.birth <= last &&
                      (!storage.death || last < storage.death) && storage.space == Space::kDevice;
-      // What becomes of a gathered weight, the rest of the pipeline says, unless it is marked.
+      // Later passes decide about gathered weights, unless they are marked.
       bool open = weights.is_weight(storage.value) && graph_[storage.value].keep == Keep::kDefault;
       if (crosses && !open) Add(What::kKept, storage.birth, storage.bytes, {});
     }
@@ -126,7 +126,7 @@ class Lister {
   const Graph& graph_;
   const price::GraphCosts& costs_;
   std::vector<bool> is_copy_;
-  // By value: a node that is no copy reads it. Made when it is first asked for.
+  // By value: whether a node other than a copy reads it. Computed on first use.
   std::vector<bool> read_;
   std::map<std::tuple<What, std::string, std::string>, DecisionLine> lines_;
 };

@@ -1,4 +1,5 @@
-// What becomes of values between forward and backward, by module and op: kept, computed again, or moved to the host.
+// Lists values between forward and backward by module and op: kept, recomputed, or moved to the
+// host.
 #pragma once
 
 #include <string>
@@ -15,18 +16,18 @@ class Trials;
 struct DecisionLine {
   enum class What : uint8_t { kKept, kRecomputed, kOffloaded };
   What what = What::kKept;
-  // Blocks are one: `layers.*.attention`.
+  // Blocks are merged: `layers.*.attention`.
   std::string module;
   std::string op;
   int64_t count = 0;
-  // Of what is kept or moved; of what is computed again, what would be kept otherwise.
+  // Bytes kept or moved; for recomputed values, the bytes saved.
   Bytes bytes;
-  // That it takes: recomputation on its stream, copies out and back on the copy engine.
+  // Time of recomputation on the compute stream, or of copies out and back on the copy engine.
   Nanos time;
 };
 std::string_view Name(DecisionLine::What what);
 
-// What is kept, then what is computed again, then what is moved; the most bytes first.
+// Returns kept, then recomputed, then moved values, each by decreasing bytes.
 Result<std::vector<DecisionLine>> ListDecisions(const Trials& trials, const Marks& marks);
 
 std::string FormatDecisions(const std::vector<DecisionLine>& lines);

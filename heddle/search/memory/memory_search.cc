@@ -9,9 +9,9 @@ namespace heddle::search {
 namespace {
 
 constexpr std::string_view kPolicies[] = {"none", "min-cut", "selective", "full"};
-// Corners of the curve of recomputation that are tried.
+// Number of corners of the recomputation curve to try.
 constexpr size_t kCorners = 8;
-// Of the time that forward computes, what the copy engine is used for.
+// Shares of forward's compute time that the copy engine may use.
 constexpr double kShares[] = {0.45, 0.9};
 
 bool IsFaster(const MemoryChoice& a, const MemoryChoice& b) {
@@ -42,7 +42,7 @@ MemorySearch::MemorySearch(const Module& module, const compile::Pipeline& after,
 
 Status MemorySearch::TryLevel(const Level& level) {
   HEDDLE_TRY(const MemoryChoice* choice, trials_.Try(level.name, level.marks));
-  // Another name for what was tried.
+  // The same marks under another name.
   if (choice->policy == level.name) levels_.push_back({level.name, choice});
   return Done{};
 }
@@ -60,7 +60,7 @@ Status MemorySearch::TryLevels() {
   return TryVariants();
 }
 
-// Of the hull alone: what is slow and large stays so.
+// Varies only levels on the hull: variants of slow and large levels stay slow and large.
 Status MemorySearch::TryVariants() {
   FindHull();
   std::vector<Point> bases = hull_;
@@ -80,8 +80,9 @@ Status MemorySearch::TryVariants() {
   return Done{};
 }
 
-// Between the two smallest may lie what needs less than both: a quarter, a half and three quarters of the way. Where the fastest is the
-// smallest, too, on the way from the one that keeps most to the one that keeps least: to recompute all at once takes as much as to keep it.
+// A mixture of the two smallest levels may need less than both: tries one, two and three quarters.
+// If the fastest level is also the smallest, mixes the levels that keep most and least: recomputing
+// everything together can need as much memory as keeping it.
 Result<std::vector<MemorySearch::Point>> MemorySearch::TryParts() {
   constexpr size_t kParts = 4;
   auto kept = [](const Point& point) { return point.choice->kept; };
@@ -104,7 +105,7 @@ void MemorySearch::FindHull() {
   hull_.clear();
   for (const Point& point : points) {
     if (!hull_.empty() && point.choice->peak >= hull_.back().choice->peak) continue;
-    // A corner that lies above the line between its neighbours is none.
+    // Drops a corner above the line between its neighbors.
     while (hull_.size() >= 2) {
       const MemoryChoice& a = *hull_[hull_.size() - 2].choice;
       const MemoryChoice& b = *hull_.back().choice;
@@ -119,7 +120,7 @@ void MemorySearch::FindHull() {
   }
 }
 
-// What is in no block comes first. A model of one block is taken apart by values.
+// Values outside blocks come first. A model of one block is split by values.
 std::vector<MemorySearch::Group> MemorySearch::BlocksOf(const Marks& a, const Marks& b) const {
   std::map<int64_t, Group> groups;
   const Graph& graph = trials_.graph();
@@ -156,7 +157,7 @@ Status MemorySearch::Narrow(const Mix& mix, Bytes budget, Point& fast, Point& sm
     const MemoryChoice& choice = *point.choice;
     bool lies_between = choice.step >= fast.choice->step && choice.step <= small.choice->step &&
                         choice.peak <= fast.choice->peak && choice.peak >= small.choice->peak;
-    // What does not is left out, and says nothing about the budget.
+    // A trial outside the range is ignored, because it tells nothing about the budget.
     bool fits = lies_between && choice.peak <= budget;
     (fits ? enough : too_few) = middle;
     if (lies_between) (fits ? small : fast) = std::move(point);
@@ -164,7 +165,7 @@ Status MemorySearch::Narrow(const Mix& mix, Bytes budget, Point& fast, Point& sm
   return Done{};
 }
 
-// By blocks, and then by the values of the block that is left.
+// By blocks, and then by the values of the last block.
 Result<MemoryChoice> MemorySearch::Between(Point fast, Point small, Bytes budget) {
   Mix mix{fast, small, BlocksOf(fast.choice->marks, small.choice->marks)};
   HEDDLE_RETURN_IF_ERROR(Narrow(mix, budget, fast, small));
@@ -177,7 +178,8 @@ Result<MemoryChoice> MemorySearch::Between(Point fast, Point small, Bytes budget
   return *small.choice;
 }
 
-// Whatever is kept is there at the end of forward, and what the host has left the device within the step. Compute alone takes the rest.
+// At the end of forward, all kept values are in memory, except what fits through the host link
+// within the step. Computing the rest again is a lower bound of the time.
 Nanos MemorySearch::BoundFor(Bytes budget, Nanos step) const {
   const std::optional<price::HostLink>& host = trials_.model().cluster().host;
   double moved = host ? host->rate.per_nano * static_cast<double>(step.value) : 0;

@@ -1,11 +1,13 @@
-// MemorySearch: the fastest step that fits into a budget of memory.
+// MemorySearch: finds the fastest step within a memory budget.
 //
-// 1. Levels treat all blocks alike: policies, cuts at many prices, with weights kept or gathered again, with copies on the host. All are tried.
-// 2. The budget lies between two neighbours of the lower hull of their peaks and times. Between them, the first n blocks take the
-//    smaller and the others the faster one; then, of one block, the first n values do. Bisection finds n.
+// 1. Levels treat all blocks equally: policies and cuts at many prices, with weights kept or
+//    gathered again, and with copies on the host. The search tries all of them.
+// 2. The budget is between two neighbors of the lower hull of peaks and times. Between them, the
+//    first n blocks use the smaller level and the others the faster one. Then the first n values of
+//    one block do. Bisection finds n.
 //
-// What is tried in a step depends on the budget only through the side of each trial that it lies on, and a trial counts only if it lies
-// between the two that it was made of, in peak and in time. So a larger budget is never slower.
+// A trial depends on the budget only through comparisons of peaks with it, and counts only if its
+// peak and time are between those of the two points it mixes. So a larger budget is never slower.
 #pragma once
 
 #include <memory>
@@ -18,8 +20,9 @@ namespace heddle::search {
 
 class MemorySearch {
  public:
-  // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
-  // `offloads`: activations may move to the host, whose memory does not count.
+  // `clean` has run on `module`, which has one local graph; `after` runs after the decisions. All
+  // arguments must outlive this object. `offloads`: activations may move to the host, whose memory
+  // does not count.
   static Result<std::unique_ptr<MemorySearch>> Make(const Module& module,
                                                     const compile::Pipeline& after,
                                                     const price::CostModel& model,
@@ -29,13 +32,15 @@ class MemorySearch {
   MemorySearch(const MemorySearch&) = delete;
   MemorySearch& operator=(const MemorySearch&) = delete;
 
-  // The fastest choice whose peak is at most `budget`. Diag::kInfeasible, with the least peak there is and what holds it, if none is.
+  // Returns the fastest choice whose peak is at most `budget`. Fails with Diag::kInfeasible if none
+  // is; the error states the smallest peak and its parts.
   Result<MemoryChoice> Within(Bytes budget);
-  // From the largest peak to the smallest, without those that need more memory and more time than another.
+  // Returns the choices that no other beats in memory and time, from the largest peak to the
+  // smallest.
   Result<std::vector<MemoryChoice>> Sweep();
 
   Trials& trials() { return trials_; }
-  // The least peak of all choices that were tried.
+  // The smallest peak of all tried choices.
   Bytes least() const { return trials_.Smallest().peak; }
 
  private:
@@ -44,7 +49,7 @@ class MemorySearch {
     std::string name;
     const MemoryChoice* choice;
   };
-  // Values that change sides together.
+  // Values that change together.
   using Group = std::vector<ValueId>;
 
   Status TryLevels();
@@ -57,7 +62,7 @@ class MemorySearch {
     Point fast;
     Point small;
     std::vector<Group> groups;
-    // Groups are the values of one block.
+    // Whether groups are the values of one block.
     bool of_block = false;
   };
   Result<std::vector<Point>> TryParts();
@@ -72,11 +77,11 @@ class MemorySearch {
   Blocks blocks_;
   RunTimes times_;
   PricedCut cut_;
-  // The same where nothing but compute takes time: a bound.
+  // The same with compute times only, for a bound.
   PricedCut computing_;
   LevelVariants variants_;
   bool offloads_;
-  // Tried, in this order; and those of them on the lower hull, from the fastest to the smallest.
+  // Tried levels in order, and those on the lower hull, from the fastest to the smallest.
   std::vector<Point> levels_;
   std::vector<Point> hull_;
 };

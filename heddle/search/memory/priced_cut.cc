@@ -9,7 +9,7 @@
 namespace heddle::search {
 namespace {
 
-// Capacities of all edges together stay below this.
+// Upper limit of the sum of all capacities.
 constexpr double kMostFlow = 0x1p60;
 
 template <typename Tag>
@@ -60,8 +60,9 @@ void PricedCut::FindNetwork() {
   std::ranges::sort(decisions_);
 }
 
-// Two vertices for each value, one for each node. The edge between those of a value is cut if it is kept, that from the source to a
-// node if it runs again: it then stands with the sink, and so does all that it needs.
+// A node has one vertex, and a value has two, whose edge is cut if the value is kept. The edge from
+// the source to a node is cut if the node is recomputed: it is then on the side of the sink, with
+// all its operands.
 Corner PricedCut::At(Price price) {
   double all = 1;
   for (ValueId v : values_) all += InDouble(BytesOf(v)) * InDouble(price.time);
@@ -82,7 +83,7 @@ Corner PricedCut::At(Price price) {
     ValueId v = values_[i];
     NodeId node = graph_[v].producer;
     int64_t place = node_place_[node.index()];
-    // Keeping a view is keeping what it shows.
+    // Keeping a view means keeping its operand.
     bool never_kept = place >= 0 && (graph_.op(node).effect() == Effect::kView ||
                                      graph_[v].keep == Keep::kMustRecompute);
     auto price_of_keeping =
@@ -120,11 +121,11 @@ Corner PricedCut::At(Price price) {
 
 std::vector<Corner> PricedCut::Corners(size_t most) {
   std::vector<Corner> corners;
-  // Bytes for next to nothing, and time for next to nothing.
+  // The ends of the curve: memory is almost free, and time is almost free.
   corners.push_back(At({Nanos{1}, Bytes{int64_t{1} << 40}}));
   corners.push_back(At({Nanos{int64_t{1} << 40}, Bytes{1}}));
   if (corners[1].kept >= corners[0].kept) corners.pop_back();
-  // The first of the corners that a part lies between, for parts that may have a corner in between.
+  // By corner: whether the part of the curve after it has no further corner.
   std::vector<bool> straight(corners.size());
   while (corners.size() < most) {
     size_t widest = corners.size();
@@ -153,7 +154,7 @@ std::vector<Corner> PricedCut::Corners(size_t most) {
   return corners;
 }
 
-// The dual of the problem: whatever the price, its answer is the least of time + price * bytes.
+// The dual of the problem: at any price, the answer minimizes time + price * bytes.
 Nanos PricedCut::Bound(Bytes kept) const {
   double best = 0;
   for (const Answer& answer : answers_) {

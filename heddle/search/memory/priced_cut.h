@@ -1,8 +1,8 @@
-// PricedCut: what to keep for backward and what to compute again, where memory has a price.
+// PricedCut: decides what to keep for backward and what to recompute, at a price of memory.
 //
-// For a price of bytes in time, the cheapest cut through all that backward needs is the least of time + price * bytes, exactly: a chain is
-// computed once for all that read it, and nothing is counted that is there anyway. Prices from nothing to any give the corners of
-// the curve of time against bytes.
+// At a given price of bytes in time, the minimum cut through the operands of backward minimizes
+// time + price * bytes exactly: a chain counts once for all its consumers, and inputs are free. All
+// prices together give the corners of the curve of time over bytes.
 #pragma once
 
 #include <span>
@@ -18,26 +18,29 @@ namespace heddle::search {
 
 struct Corner {
   Marks marks;
-  // Of what is kept; and what computing the rest again takes.
+  // Bytes of kept values, and time of recomputing the others.
   Bytes kept;
   Nanos again;
 };
 
 class PricedCut {
  public:
-  // `again` has, by node, what it takes to run it a second time. All outlive this.
+  // `again` contains the time of recomputing each node. All arguments must outlive this object.
   PricedCut(const Graph& graph, const Weights& weights, std::span<const Nanos> again);
 
-  // Corners of the curve, from the one that keeps all to the one that keeps least; at most `most` of them, and two at least.
+  // Returns at least two and at most `most` corners of the curve, from the one that keeps most to
+  // the one that keeps least.
   std::vector<Corner> Corners(size_t most);
-  // No decision that keeps at most so many bytes takes less. After Corners.
+  // Returns a lower bound of the time of all decisions that keep at most `kept` bytes. Call Corners
+  // first.
   Nanos Bound(Bytes kept) const;
 
-  // Values that are read behind forward, or that such a one is made of, and that can be made again; without views.
+  // The values to decide: operands of backward and of recomputation that can themselves be
+  // recomputed, except views.
   const std::vector<ValueId>& decisions() const { return decisions_; }
 
  private:
-  // Time for `bytes` bytes.
+  // A price: `time` for `bytes`.
   struct Price {
     Nanos time;
     Bytes bytes;
@@ -53,10 +56,11 @@ class PricedCut {
   const Weights& weights_;
   std::span<const Nanos> again_;
   std::vector<ValueId> decisions_;
-  // What has vertices: values, and nodes that can be run again.
+  // The vertices: values, and nodes that can be recomputed.
   std::vector<ValueId> values_;
   std::vector<NodeId> nodes_;
-  // By value: its place in `values_`, or -1; whether something behind forward reads it. By node: the place in `nodes_`, or -1.
+  // By value: its index in `values_`, or -1; whether backward reads it. By node: its index in
+  // `nodes_`, or -1.
   std::vector<int64_t> place_;
   std::vector<bool> read_behind_;
   std::vector<int64_t> node_place_;

@@ -67,7 +67,7 @@ Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
   HEDDLE_TRY(Evaluation evaluated, evaluator_.Run(Marked(marks), pipeline_));
   const StepBounds& bounds = evaluated.outcome.bounds;
   Bytes kept = KeptForBackward(evaluated.module.graphs[0]);
-  // The first trial decides nothing.
+  // The first trial has no decisions.
   if (tried_.empty()) {
     compute_ = bounds.compute;
     inputs_ = bounds.peak - kept;

@@ -1,4 +1,4 @@
-// Trials: decisions about memory, carried out, with the rest of the pipeline after them, and evaluated
+// Trials: applies memory decisions, runs the rest of the pipeline, and evaluates the result
 // (evaluate/evaluate.h).
 #pragma once
 
@@ -14,28 +14,30 @@ namespace heddle::search {
 
 class Trials {
  public:
-  // `clean` has run on `module`, which has one local graph; `after` is what runs behind the decisions. All outlive this.
+  // `clean` has run on `module`, which has one local graph; `after` runs after the decisions. All
+  // arguments must outlive this object.
   Trials(const Module& module, const compile::Pipeline& after, const price::CostModel& model);
 
   const Module& module() const { return module_; }
   const Graph& graph() const { return module_.graphs[0]; }
   const price::CostModel& model() const { return evaluator_.costs(); }
 
-  // What is decided by a policy of `checkpoint`.
+  // Returns the marks of a policy of `checkpoint`.
   Result<Marks> MarksOf(std::string_view policy) const;
-  // The module with marks on all values that have none.
+  // Returns the module with marks on all values that have none.
   Module Marked(const Marks& marks) const;
-  // Remembers what was tried. The answer stays good.
+  // Evaluates marks; cached. The pointer stays valid.
   Result<const MemoryChoice*> Try(std::string policy, const Marks& marks);
-  // Of all that was tried, the one that needs least.
+  // The tried choice with the smallest peak.
   const MemoryChoice& Smallest() const;
-  // What is there at the peak of a choice: `params and other inputs 1.20 GiB, %mm_7 501.00 MiB, ...`, the largest first.
+  // Lists the values alive at the peak of a choice, the largest first: `params and other inputs
+  // 1.20 GiB, %mm_7 501.00 MiB, ...`.
   Result<std::string> HoldsPeak(const MemoryChoice& choice) const;
-  // The module that marks make, in front of the rest of the pipeline.
+  // Applies marks. Returns the module before the rest of the pipeline.
   Result<Module> CarriedOut(const Marks& marks) const;
   size_t count() const { return tried_.size(); }
-  // After the first trial, where nothing is decided: the time of its compute stream, and the bytes
-  // of the step's inputs.
+  // After the first trial, without decisions: the time of its compute stream, and the bytes of
+  // inputs.
   Nanos compute() const { return compute_; }
   Bytes inputs() const { return inputs_; }
 

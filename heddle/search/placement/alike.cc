@@ -9,8 +9,8 @@
 namespace heddle::search {
 namespace {
 
-// Groups by pattern, in the order of their first members. One that has members of different kinds, or whose pattern means others,
-// too, falls apart.
+// Groups by pattern, in the order of the first members. A group is split up if its members are of
+// different kinds, or if its pattern also matches other names.
 template <typename Key, typename Name, typename SameKind>
 class Grouping {
  public:

@@ -1,4 +1,5 @@
-// Nodes and parameters that are alike: the same in every layer. They are decided together, and one pattern names them.
+// Groups nodes and parameters that repeat in every layer. A group is decided together, and a
+// pattern names it.
 #pragma once
 
 #include <string>
@@ -10,20 +11,20 @@
 namespace heddle::search {
 
 struct Alike {
-  // `layers.*.attention.wq.weight`; without stars where one name is all there is.
+  // A pattern such as `layers.*.attention.wq.weight`; a plain name if it has one member.
   std::string pattern;
-  // Numbers of inputs, or of nodes, in order.
+  // Indices of inputs, or of nodes, in ascending order.
   std::vector<uint32_t> members;
 };
 
-// Parameters of one type whose names differ in numbers only.
+// Groups parameters of the same type whose names differ in numbers only.
 std::vector<Alike> AlikeParams(const Graph& graph);
-// Nodes of one op, phase and number (plan/node_numbers.h), with equal attributes and types, whose scopes differ in numbers only. In the
-// order of their first members.
+// Groups nodes of the same op, phase and number (plan/node_numbers.h), with equal attributes and
+// types, whose scopes differ in numbers only. Groups are in the order of their first members.
 std::vector<Alike> AlikeNodes(const Graph& graph);
 
-// The same plan in fewer words: one statement for parameters that are alike, where all of them lie alike, and no units that the graph
-// says itself. `plan` has a statement for each parameter, by name.
+// Compacts a plan that has a statement for each parameter, by name: one statement for a group of
+// parameters with the same placement, and no units that follow from the graph.
 compile::Plan Shortened(compile::Plan plan, const Graph& graph);
 
 }  // namespace heddle::search

@@ -15,10 +15,10 @@
 namespace heddle::search {
 namespace {
 
-// The work of so many.
+// Work limits, as seconds of one core.
 constexpr double kConflictSeconds = 1;
 constexpr double kLeastSeconds = 0.1;
-// Shares of prices are estimates: proofs to the last nanosecond are for full ones.
+// Shares of prices are estimates, so only full prices are solved exactly.
 constexpr double kOtherPricesGap = 0.005;
 
 class PlanWriter {
@@ -34,8 +34,8 @@ class PlanWriter {
 
   Result<compile::Plan> Run() {
     plan_.automatic = false;
-    // What they ask for is in what was decided; carried out, they would ask for the way back, too.
-    plan_.layers.clear();
+    // The decisions already contain these statements. Applying both would redistribute twice.
+    plan_.modules.clear();
     plan_.wide_tensor_grads = true;
     for (size_t d = 0; d < decisions_.all.size(); ++d) {
       const Decision& decision = decisions_.all[d];
@@ -63,7 +63,8 @@ class PlanWriter {
     plan_.params.push_back({decision.pattern, store, compute, rank, rank});
   }
 
-  // Only what propagate would do otherwise is said; each statement may change what follows from it.
+  // Adds only statements that differ from the choices of propagate. Each may change later
+  // choices.
   Status AddNodes() {
     std::vector<const compile::OpSplit*> chosen(graph_.node_count(), nullptr);
     for (size_t n = 0; n < chosen.size(); ++n) {
@@ -103,8 +104,8 @@ class PlanWriter {
   std::vector<uint32_t> numbers_;
 };
 
-// Among answers that cost the same, one that takes fewer words: parameters are read as most of
-// their readers want them.
+// Among answers with equal cost, prefers one with fewer statements: parameters are read as most of
+// their consumers want them.
 void Tidy(const PairwiseProblem& problem, const Decisions& decisions, std::vector<uint32_t>& x) {
   for (const auto& [move, count] : decisions.moves) {
     const Decision& decision = decisions.all[move.from.decision];
@@ -126,8 +127,8 @@ Status CheckRequest(const Module& module, const compile::Plan& plan) {
   HEDDLE_RETURN_IF_ERROR(compile::CheckPlannable(module, plan));
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
-  for (const compile::PlanLayer& layer : plan.layers) {
-    if (!layer.local.empty() || !layer.experts.empty() || layer.write_out ||
+  for (const compile::PlanModule& layer : plan.modules) {
+    if (!layer.local.empty() || !layer.experts.empty() || layer.decomposes_log_softmax ||
         layer.why != Why::kTensor)
       return Error(Diag::kPlan,
                    "line {} of the plan: with `auto`, a `module` statement says `in` and `out`, "
@@ -160,30 +161,30 @@ Failure Infeasible(const PairwiseProblem& problem) {
                      Format(least));
 }
 
-// The fewest statements of the plan that, with the limit, leave nothing possible.
+// Finds a smallest set of statements of the plan that, with the limit, is infeasible.
 class StatementConflict {
  public:
   StatementConflict(const Module& module, const compile::Plan& plan, const price::CostModel& model,
                     const AutoOptions& options)
       : module_(module), plan_(plan), model_(model), options_(options), limit_(options.allowance) {}
 
-  // Nothing if no statement is to blame.
+  // Returns an empty string if the statements are not the cause.
   std::string Explain() {
     compile::Plan bare = plan_;
     bare.params.clear();
     bare.inputs.clear();
-    bare.layers.clear();
+    bare.modules.clear();
     if (!IsPossible(bare, options_.memory)) return "";
     compile::Plan left = plan_;
     Drop(left, left.params);
     Drop(left, left.inputs);
-    Drop(left, left.layers);
+    Drop(left, left.modules);
     std::vector<std::string> lines;
     for (const compile::PlanParam& rule : left.params)
       lines.push_back(fmt::format("{}", rule.line));
     for (const compile::PlanInput& rule : left.inputs)
       lines.push_back(fmt::format("{}", rule.line));
-    for (const compile::PlanLayer& rule : left.layers)
+    for (const compile::PlanModule& rule : left.modules)
       lines.push_back(fmt::format("{}", rule.line));
     bool limit = options_.memory && IsPossible(left, {});
     return fmt::format("{} {} of the plan{} conflict{}; without {} there is a plan",
@@ -229,14 +230,14 @@ struct AutoPlanner::State {
   Limit limit;
   Decisions decisions = {};
   std::optional<PricedDecisions> prices = {};
-  // With all moves in full, and as they were last asked for.
+  // With full prices, and the last problem.
   PairwiseProblem full = {};
   PairwiseProblem asked = {};
   const PairwiseProblem* last = &full;
   // Messages and the answer of the first problem.
   Messages messages = {};
   std::vector<uint32_t> first_x = {};
-  // Choices near the last answer with full prices, and the limit that it had.
+  // Choices near the last answer at full prices, and its memory limit.
   ChoiceSets near = {};
   std::optional<MemoryLimit> near_memory = {};
 };
@@ -261,8 +262,7 @@ Result<AutoPlanner> AutoPlanner::Make(const Module& module, const compile::Plan&
   return AutoPlanner(std::move(state));
 }
 
-// Shares are estimates: for them, the choices that were near the best answer in full are enough.
-// Null for all.
+// For estimated shares, choices near the best answer at full prices are enough. Null: all choices.
 const ChoiceSets* AutoPlanner::ChoicesFor(const Request& request) const {
   bool in_full = request.shares == price::MoveShares{};
   bool known = !state_->near.empty() && state_->near_memory == request.memory;
@@ -288,10 +288,10 @@ Result<const PairwiseProblem*> AutoPlanner::ProblemFor(const Request& request) {
 }
 
 PairwiseAnswer AutoPlanner::Answer(const Request& request, const PairwiseProblem& problem) {
-  // Something is left for what follows; and a moment for the easy part, even if the limit is spent.
+  // Leaves work for later solves, and allows a minimum even if the limit is spent.
   Allowance least = Allowance::Work(kLeastSeconds);
   Limit limit = state_->limit.Part(1.0 / 3, least.work);
-  // By the clock.
+  // Limited by the clock.
   if (limit.Spent()) limit = Limit(least);
   SolveOptions options{.limit = limit, .messages = &state_->messages};
   if (!state_->first_x.empty()) options.starts = {state_->first_x};
@@ -322,7 +322,7 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   if (answer.outcome == SolveOutcome::kNoAnswer)
     return Error(Diag::kNoAnswer,
                  "no plan was found within the limit; give it more with --time-limit");
-  // A problem with shares may number fewer choices.
+  // A problem with shares may contain fewer choices.
   Tidy(request.shares == price::MoveShares{} ? *problem : state_->full, state_->decisions,
        answer.x);
   AutoPlan out;
@@ -346,7 +346,7 @@ Result<AutoPlan> AutoPlanner::Find(const Request& request) {
 
 Failure AutoPlanner::WhyNot(const Request& request) {
   HEDDLE_TRY(const PairwiseProblem* problem, ProblemFor(request));
-  // Sharing changes costs, not what is possible.
+  // Sharing changes costs, but not feasibility.
   return Infeasible(WithoutSharing(*problem));
 }
 

@@ -1,12 +1,13 @@
-// The plan that costs the least: what a plan leaves open is found by the solver.
+// Finds the cheapest plan: the solver decides what a plan leaves open.
 //
 //   heddle plan 1
 //   mesh [dp=4, tp=2]
 //   input "*" [dp]
 //   auto
 //
-// Statements of the user hold; `auto` fills in the rest: how parameters are kept and read, how the batch lies, and how single nodes are
-// split where that does not follow from the rest. What comes out is a plan as any other, without `auto`.
+// Statements of the user hold. `auto` decides the rest: the placements of parameters in storage and
+// in compute, of the batch, and of single nodes where they do not follow from other statements. The
+// result is an ordinary plan without `auto`.
 #pragma once
 
 #include <memory>
@@ -22,9 +23,9 @@
 namespace heddle::search {
 
 struct AutoOptions {
-  // None: all there is.
+  // Unset: unlimited.
   std::optional<MemoryLimit> memory;
-  // For all of it.
+  // Work limit of the whole search.
   Allowance allowance = Allowance::Work(10);
 };
 
@@ -32,23 +33,25 @@ struct AutoPlan {
   compile::Plan plan;
   // The choice of each decision.
   std::vector<uint32_t> x;
-  // What a step costs, kernels and collectives added up in full.
+  // Cost of a step: the sum of kernels and collectives at full prices.
   Nanos cost;
-  // What was made small: the same with the shares of moves that were asked for; and what every plan comes to at least. Equal where it is
-  // proved.
+  // The objective: the same with the requested shares of moves. And its lower bound; equal if
+  // proven optimal.
   Nanos objective;
   Nanos bound;
   price::MoveShares shares;
   ProblemSize size;
   SearchCounts counts;
-  // Bytes of a rank that count against the limit, if there is one.
+  // Bytes per rank that count against the memory limit.
   Bytes memory;
 };
 
-// Decisions and their prices, found once; plans for other shares of moves, other limits and other demands follow in a moment.
+// Decisions and their prices, computed once. Solving for other shares, limits and restrictions is
+// then fast.
 class AutoPlanner {
  public:
-  // `module` is captured: global, one graph, without placements. All outlive this. `limit` is for all that follows, too.
+  // `module` is captured: global, with one graph and without placements. All arguments must outlive
+  // this object. `limit` also applies to later solves.
   static Result<AutoPlanner> Make(const Module& module, const compile::Plan& plan,
                                   const price::CostModel& model, const Limit& limit);
   AutoPlanner(AutoPlanner&&) noexcept;
@@ -57,19 +60,20 @@ class AutoPlanner {
   struct Request {
     price::MoveShares shares = {};
     std::optional<MemoryLimit> memory = {};
-    // Of decisions.
+    // Restrictions of decisions.
     std::vector<PairwiseRestriction> demands = {};
   };
-  // Fails with Diag::kInfeasible if no plan does all that is asked for, and with Diag::kNoAnswer if none was found before the limit was spent.
+  // Returns the cheapest plan. Fails with Diag::kInfeasible if no plan satisfies the request, and
+  // with Diag::kNoAnswer if none was found within the limit.
   Result<AutoPlan> Find(const Request& request);
   // The same without the plan as text, which takes longer than the rest.
   Result<AutoPlan> Solve(const Request& request);
 
-  // For a request that is infeasible: what of it conflicts.
+  // For an infeasible request: returns the parts that conflict.
   Failure WhyNot(const Request& request);
 
   const Decisions& decisions() const;
-  // With all moves in full; and what was solved last.
+  // The problem at full prices, and the problem that was solved last.
   const PairwiseProblem& problem() const;
   const PairwiseProblem& last_problem() const;
 
@@ -78,17 +82,18 @@ class AutoPlanner {
   explicit AutoPlanner(std::unique_ptr<State> state);
   const ChoiceSets* ChoicesFor(const Request& request) const;
   Result<const PairwiseProblem*> ProblemFor(const Request& request);
-  // With numbers of all choices.
+  // The answer uses indices of all choices.
   PairwiseAnswer Answer(const Request& request, const PairwiseProblem& problem);
 
   std::unique_ptr<State> state_;
 };
 
-// Makes a planner and finds the plan. Where none is possible, says which lines of the plan and which limit conflict.
+// Makes a planner and finds the plan. If infeasible, the error names the lines of the plan and the
+// limit that conflict.
 Result<AutoPlan> CompletePlan(const Module& module, const compile::Plan& plan,
                               const price::CostModel& model, const AutoOptions& options);
 
-// The plan that an assignment of choices to all decisions stands for.
+// Returns the plan for an assignment of choices to all decisions.
 Result<compile::Plan> PlanOf(const Module& module, const compile::Plan& given,
                              const Decisions& decisions, const std::vector<uint32_t>& x);
 

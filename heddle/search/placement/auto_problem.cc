@@ -9,9 +9,11 @@
 namespace heddle::search {
 namespace {
 
-// Pairs of choices of all moves: some hundreds of megabytes, and some seconds. The exact problem has as many more at most.
+// Maximum number of pairs of choices of all moves: some hundreds of megabytes and some seconds. The
+// exact problem has at most the same number again.
 constexpr size_t kMostPairs = size_t{3} << 23;
-// To find the steps of a move, to price a step or a call, to read a price (limit.h).
+// Work of finding the steps of a move, of pricing a step or a call, and of reading a price
+// (limit.h).
 constexpr uint64_t kWorkOfMove = 1000;
 constexpr uint64_t kWorkOfLine = 1000;
 constexpr uint64_t kWorkOfPrice = 4;
@@ -63,12 +65,13 @@ class ProblemMaker {
  private:
   // --- Prices
 
-  // Of all moves of one type in one order: a row for each placement that one begins in, a column for each that one ends in.
+  // Prices of all moves of one type in one order: a row per source placement, and a column per
+  // target.
   struct MoveTable {
     std::map<PlacementId, uint32_t> rows = {};
     std::map<PlacementId, uint32_t> columns = {};
     std::vector<double> prices = {};
-    // By share, in whole nanoseconds: what is left of them.
+    // Discounted prices by share, in whole nanoseconds.
     std::map<double, std::vector<double>> discounted = {};
 
     const double* Row(PlacementId from, double share = 1) {
@@ -83,14 +86,14 @@ class ProblemMaker {
     }
   };
 
-  // A placement that a tensor is brought to, and its column in a table.
+  // A target placement, and its column in a table.
   struct Goal {
     PlacementId to;
     uint32_t column;
   };
   struct Outline {
     SharedMove move = {};
-    // Where the tensor lies, and where it is brought to, in the order of their numbers.
+    // Source and target placements, in the order of their indices.
     std::vector<PlacementId> places = {};
     std::vector<Goal> goals = {};
     bool is_shared = false;
@@ -162,7 +165,7 @@ class ProblemMaker {
     return gather ? counted_.gathers : counted_.tensors;
   }
 
-  // By choice of its decision.
+  // Placements by choice of the slot's decision.
   const std::vector<PlacementId>& PlacementsAt(const Slot& slot) {
     auto [at, added] = placements_at_.try_emplace(slot);
     for (size_t c = 0; added && c < size_[slot.decision]; ++c)
@@ -192,7 +195,8 @@ class ProblemMaker {
     }
   }
 
-  // Who reads the tensor, and what each choice of theirs wants, each placement once; `number` gets a number for each placement.
+  // Returns the readers of a tensor, with the placements that their choices want. `number` gets an
+  // index per placement.
   std::vector<SharedReader> ReadersOf(const heddle::search::Move& move,
                                       std::map<PlacementId, uint32_t>& number) {
     for (const Slot& slot : move.to) {
@@ -215,7 +219,7 @@ class ProblemMaker {
     return readers;
   }
 
-  // All of a move but its prices, which depend on shares.
+  // Returns everything about a move except its prices, which depend on shares.
   const Outline& OutlineOf(const heddle::search::Move& move) {
     auto [at, added] = outlines_.try_emplace(&move);
     Outline& outline = at->second;
@@ -253,7 +257,7 @@ class ProblemMaker {
       out_.moves.push_back({out.from, out.lies, {std::move(reader)}, out.prices});
   }
 
-  // What it takes to bring the tensor from there to each of these, in order.
+  // Adds the prices of redistributing the tensor from a placement to each target, in order.
   void AddPrices(PlacementId from, const heddle::search::Move& move, int64_t count,
                  const double* row, const std::vector<Goal>& goals,
                  std::vector<double>& out) const {
@@ -265,7 +269,8 @@ class ProblemMaker {
     }
   }
 
-  // Whether two readers may save by wanting the same: with full prices, so that all problems share the same moves.
+  // Whether two readers may save by wanting the same placement. Decided at full prices, so that all
+  // problems share the same moves.
   static bool IsShared(const Outline& outline, MoveTable& table) {
     std::vector<size_t> readers = WantedBy(outline.move.readers, outline.goals.size());
     for (PlacementId from : outline.places) {
@@ -281,7 +286,7 @@ class ProblemMaker {
   const Decisions& decisions_;
   Limit limit_;
   PriceSheet sheet_;
-  // Of the problem that is asked for: shares, and choices if not all.
+  // The requested shares and choices (null: all).
   price::MoveShares counted_;
   const ChoiceSets* choices_ = nullptr;
   std::vector<size_t> size_;
@@ -311,7 +316,7 @@ Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const compile:
 Result<PairwiseProblem> PricedDecisions::Problem(const price::MoveShares& shares,
                                                  const ChoiceSets* choices) {
   HEDDLE_TRY(PairwiseProblem out, maker_->Add(shares, choices));
-  // With smaller shares nothing gets larger than it was in full.
+  // Smaller shares cannot make costs larger, so only full prices are checked.
   if (!(shares == price::MoveShares{})) return out;
   Diagnostics mistakes = FindErrors(out);
   if (!mistakes.empty()) return Failure{std::move(mistakes)};

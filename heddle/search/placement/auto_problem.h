@@ -1,4 +1,5 @@
-// The decisions about a graph as a pairwise problem: what every choice costs, and every pair of them.
+// Converts the decisions about a graph to a pairwise problem: the costs of all choices and pairs of
+// choices.
 #pragma once
 
 #include <memory>
@@ -12,21 +13,24 @@
 
 namespace heddle::search {
 
-// All prices of one graph on one mesh, asked for once. Problems with other shares and limits follow from them.
+// The prices of one graph on one mesh, computed once. They serve problems with any shares and
+// limits.
 class ProblemMaker;
 class PricedDecisions {
  public:
-  // Everything outlives this. Fails where the problem would be too large, or takes more than the limit to price.
+  // All arguments must outlive this object. Fails if the problem is too large, or if pricing
+  // exceeds the limit.
   static Result<PricedDecisions> Make(const Graph& graph, const compile::Plan& plan,
                                       const Decisions& decisions, const price::CostModel& model,
                                       const Limit& limit = {});
   PricedDecisions(PricedDecisions&&) noexcept;
   ~PricedDecisions();
 
-  // A variable for each decision, under its number, with these choices of it, or all. Costs are whole nanoseconds.
+  // Returns a problem with a variable for each decision, by index, with these choices, or all.
+  // Costs are whole nanoseconds.
   Result<PairwiseProblem> Problem(const price::MoveShares& shares,
                                   const ChoiceSets* choices = nullptr);
-  // A row that bounds the bytes of one rank.
+  // Returns a budget row for the bytes of one rank.
   PairwiseBudget Memory(const MemoryLimit& limit) const;
 
  private:

@@ -6,7 +6,7 @@
 namespace heddle::search {
 namespace {
 
-// What a rank keeps of a tensor.
+// Returns the bytes of a tensor on a rank.
 double LocalBytes(const Graph& graph, ValueId v, const Placement& placement, const Mesh& mesh) {
   std::span<const Dim> dims = graph.types().dims(graph.type(v));
   Dims bounds;
@@ -15,7 +15,7 @@ double LocalBytes(const Graph& graph, ValueId v, const Placement& placement, con
          static_cast<double>(ItemSize(graph.types().dtype(graph.type(v))));
 }
 
-// Values of a decision that a rank keeps through the step.
+// Collects the values of a decision that a rank keeps during the step.
 class RowMaker {
  public:
   RowMaker(const Graph& graph, const Mesh& mesh, const Decisions& decisions)
@@ -53,7 +53,7 @@ class RowMaker {
       amounts[c] += LocalBytes(graph_, v, At(decisions_.all, slot, c), mesh_);
   }
 
-  // What forward makes and backward reads. Views take no memory of their own.
+  // Values that forward computes and backward reads. Views use no memory of their own.
   void AddSaved() {
     std::set<ValueId> saved;
     for (NodeId node : graph_.nodes()) {

@@ -1,4 +1,4 @@
-// What decisions take of a rank's memory.
+// Memory of a rank by decision.
 #pragma once
 
 #include "heddle/core/base/units.h"
@@ -8,15 +8,15 @@
 
 namespace heddle::search {
 
-// What a rank has for parameters, gradients, optimizer state and, unless they are computed again, activations that forward leaves for
-// backward.
+// A limit of a rank's memory for parameters, gradients, optimizer state and, unless they are
+// recomputed, activations for backward.
 struct MemoryLimit {
   Bytes bytes;
   bool counts_saved = true;
   bool operator==(const MemoryLimit&) const = default;
 };
 
-// A row that bounds the bytes of one rank.
+// Returns a budget row for the bytes of one rank.
 PairwiseBudget MemoryRow(const Graph& graph, const Mesh& mesh, const Decisions& decisions,
                          const MemoryLimit& limit);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "heddle/compile/passes/parallel/propagate/region.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/core/analysis/uses.h"
@@ -14,7 +14,7 @@ namespace heddle::search {
 namespace {
 
 constexpr uint32_t kWholeDecision = 0;
-// To list one (limit.h).
+// Work of listing one choice (limit.h).
 constexpr uint64_t kWorkOfChoice = 1000;
 
 compile::OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
@@ -30,8 +30,8 @@ class DecisionFinder {
   }
 
   Result<Decisions> Run() {
-    HEDDLE_TRY(regions_, compile::Regions::Find(graph_, plan_));
-    if (!plan_.layers.empty()) uses_.emplace(graph_);
+    HEDDLE_TRY(boundaries_, compile::ModuleBoundaries::Find(graph_, plan_));
+    if (!plan_.modules.empty()) uses_.emplace(graph_);
     for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
     for (NodeId node : graph_.nodes()) NoteStorage(node);
@@ -50,7 +50,8 @@ class DecisionFinder {
   }
 
  private:
-  // What a value is to its reader: itself; a parameter gathered for compute; a gradient after its reduction.
+  // How a reader uses a value: directly, as a parameter gathered for compute, or as a gradient
+  // after its reduction.
   enum class Form : uint8_t { kItself, kGathered, kReduced };
   using Instance = std::pair<ValueId, Form>;
 
@@ -81,7 +82,7 @@ class DecisionFinder {
     return Done{};
   }
 
-  // Axes of one rank split nothing, and the dimensions that a statement does not list are whole.
+  // Axes of size one split nothing, and dimensions that a statement does not list are whole.
   Placement OfRank(Placement placement, size_t rank) const {
     placement.splits.resize(rank);
     for (Axes& axes : placement.splits) {
@@ -106,7 +107,7 @@ class DecisionFinder {
       return Done{};
     }
     if (input.role == InputRole::kOpt) {
-      // Moments lie as their parameter does; counters are everywhere.
+      // Moments have the placement of their parameter; counters are replicated.
       const Input* param = graph_.FindParam(input.index);
       if (param != nullptr && graph_.types().rank(graph_.type(param->value)) == rank)
         source_[input.value.index()].decision = out_.of_param.at(input.index);
@@ -131,7 +132,8 @@ class DecisionFinder {
     return Done{};
   }
 
-  // Casts that narrow a parameter go with its storage; the norm of all gradients follows them.
+  // Casts that narrow a parameter follow its storage, and the norm of all gradients follows the
+  // gradients.
   bool IsFree(NodeId node) const {
     return !IsStoredCast(node) && graph_[node].op != op::heddle_squared_norm;
   }
@@ -158,8 +160,8 @@ class DecisionFinder {
     for (ValueId v : graph_.results(first)) results.push_back(TypeOf(v));
     HEDDLE_TRY(auto choices, compile::SplitsOf(factors, operands, results, plan_.mesh));
     HEDDLE_RETURN_IF_ERROR(KeepBoundaries(first, choices));
-    // What a statement asks for may be such a split.
-    if (plan_.layers.empty()) {
+    // Statements may ask for such a split.
+    if (plan_.modules.empty()) {
       std::erase_if(choices, [&](const compile::OpSplit& split) {
         return CutsToNothing(operands, split.operands) || CutsToNothing(results, split.results);
       });
@@ -176,7 +178,8 @@ class DecisionFinder {
     return Done{};
   }
 
-  // Whether more ranks share a dimension than it has elements: the axis that is too many might as well do nothing.
+  // Whether a dimension is split over more ranks than it has elements: the last axis is then
+  // useless.
   bool CutsToNothing(const std::vector<Type>& types,
                      const std::vector<Placement>& placements) const {
     for (size_t i = 0; i < types.size(); ++i) {
@@ -189,15 +192,15 @@ class DecisionFinder {
     return false;
   }
 
-  // What flows in forward into a module, and out of it, lies as the plan says.
+  // Values that flow into and out of a module in forward must have the placements of the plan.
   Status KeepBoundaries(NodeId node, std::vector<compile::OpSplit>& choices) const {
-    if (plan_.layers.empty() || graph_[node].phase != Phase::kForward) return Done{};
+    if (plan_.modules.empty() || graph_[node].phase != Phase::kForward) return Done{};
     const std::vector<uint32_t>& here = LayersOf(node);
     for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
       ValueId v = graph_.operands(node)[i];
       if (!v || param_[v.index()] != nullptr) continue;
       for (uint32_t layer : compile::Without(here, LayersOf(graph_[v].producer))) {
-        const compile::PlanLayer& rule = *(*regions_)[layer].rule;
+        const compile::PlanModule& rule = *(*boundaries_)[layer].rule;
         HEDDLE_RETURN_IF_ERROR(
             Keep(node, v, rule, rule.in, choices,
                  [i](const compile::OpSplit& split) { return split.operands[i]; }));
@@ -209,7 +212,7 @@ class DecisionFinder {
       for (const auto& [reader, operand] : uses_->of(v)) {
         if (graph_[reader].phase != Phase::kForward) continue;
         for (uint32_t layer : compile::Without(here, LayersOf(reader))) {
-          const compile::PlanLayer& rule = *(*regions_)[layer].rule;
+          const compile::PlanModule& rule = *(*boundaries_)[layer].rule;
           HEDDLE_RETURN_IF_ERROR(
               Keep(node, v, rule, rule.out, choices,
                    [result](const compile::OpSplit& split) { return split.results[result]; }));
@@ -220,11 +223,11 @@ class DecisionFinder {
   }
 
   const std::vector<uint32_t>& LayersOf(NodeId node) const {
-    return regions_->of(node ? graph_[node].scope : ScopeId());
+    return boundaries_->of(node ? graph_[node].scope : ScopeId());
   }
 
   template <typename Where>
-  Status Keep(NodeId node, ValueId v, const compile::PlanLayer& rule,
+  Status Keep(NodeId node, ValueId v, const compile::PlanModule& rule,
               const std::optional<compile::BoundaryPlacement>& boundary,
               std::vector<compile::OpSplit>& choices, Where where) const {
     size_t rank = graph_.types().rank(graph_.type(v));
@@ -237,7 +240,8 @@ class DecisionFinder {
                  graph_.op(node).name(), graph_.name(v), FormatPlacement(wanted, rank, plan_.mesh));
   }
 
-  // From a gradient back through ops of one operand: what stands before a cast that widens it is not reduced yet.
+  // Follows a gradient back through ops with one operand: the values before a widening cast are not
+  // reduced yet.
   void NoteGradient(const Output& output) {
     reduced_.emplace(output.value, out_.of_param.at(output.index));
     std::vector<ValueId> chain{output.value};
@@ -260,7 +264,7 @@ class DecisionFinder {
     }
     bool optimizer = graph_[node].phase == Phase::kOptimizer;
     uint32_t decision = out_.of_node[node.index()];
-    // A constant reads nothing but types.
+    // A constant has no operands to move.
     if (decision == Decisions::kNone || compile::IsConstant(graph_, node)) return;
     uint32_t i = 0;
     for (ValueId v : graph_.operands(node)) {
@@ -274,7 +278,7 @@ class DecisionFinder {
     }
   }
 
-  // Several readers cast alike: all of them use the first one's gather.
+  // Several consumers have equal casts: all use the gather of the first.
   ValueId FirstCast(ValueId v) {
     return first_cast_.try_emplace({param_[v.index()], graph_.type(v)}, v).first->second;
   }
@@ -320,17 +324,17 @@ class DecisionFinder {
   const compile::Plan& plan_;
   Limit limit_;
   compile::NodeFacts facts_;
-  mutable std::optional<compile::Regions> regions_;
+  mutable std::optional<compile::ModuleBoundaries> boundaries_;
   std::optional<Uses> uses_;
   Decisions out_;
-  // By value: where it comes from; and the parameter whose storage it still is.
+  // By value: its source, and the parameter whose storage it still is.
   std::vector<Slot> source_;
   std::vector<const Input*> param_;
   std::map<std::pair<const Input*, TypeId>, ValueId> first_cast_;
   // Gradients before their reduction, and the storage that they end in.
   std::map<ValueId, uint32_t> reduced_;
   std::set<ValueId> narrow_;
-  // What leaves the graph whole does so once.
+  // Values that are gathered as outputs; each only once.
   std::set<ValueId> whole_outputs_;
   std::map<Instance, std::set<Slot>> readers_;
 };

@@ -1,9 +1,13 @@
-// What there is to decide about a captured graph on a mesh, and what moves between decisions. No prices yet.
+// The decisions about a captured graph on a mesh, and the moves of tensors between them, without
+// prices.
 //
-// A decision is about all nodes, or all parameters, that are alike: the same op at the same place of every layer. It follows what plans can
-// say: a parameter has a placement in storage and one in which it is read, once for all readers (and cast in storage, if that
-// narrows it); a gradient ends where its parameter is stored; every node has one of the splits of its loops, but for those that share a
-// dimension among more ranks than it has elements.
+// A decision covers all nodes, or all parameters, of a group (alike.h). It has the choices of
+// plans:
+//
+// - A parameter has a placement in storage, and one for all its readers (and is cast in storage, if
+//   that narrows it).
+// - A gradient ends in the placement of its parameter's storage.
+// - A node has one of the splits of its loops, except splits over more ranks than elements.
 #pragma once
 
 #include <map>
@@ -21,27 +25,27 @@ namespace heddle::search {
 
 struct Decision {
   enum class Kind : uint8_t {
-    // Everything that is whole on every rank: not a choice.
+    // All tensors that are replicated: no choice.
     kWhole,
     // A batch tensor.
     kInput,
-    // A parameter as it is kept, with its gradient and its optimizer state; and as it is read.
+    // A parameter in storage, with its gradient and optimizer state; and for its readers.
     kStore,
     kCompute,
     kNode,
   };
   Kind kind = Kind::kWhole;
-  // As a plan names it: a label, or a scope, perhaps a pattern.
+  // The name in a plan: a label or a scope, perhaps a pattern.
   std::string pattern = {};
-  // Numbers of inputs, or of nodes.
+  // Indices of inputs, or of nodes.
   std::vector<uint32_t> members = {};
-  // A tensor lies as result 0 says.
+  // For tensors, result 0 is the placement.
   std::vector<compile::OpSplit> choices = {};
-  // A user's statement says it.
+  // A statement of the user fixes it.
   bool is_given = false;
 };
 
-// One place of a choice: an operand, or a result.
+// An operand or a result of a decision.
 struct Slot {
   uint32_t decision = 0;
   bool is_result = false;
@@ -50,14 +54,14 @@ struct Slot {
 };
 const Placement& At(const std::vector<Decision>& decisions, const Slot& slot, size_t choice);
 
-// A tensor that lies at one slot and is wanted at others. Readers that want it in the same placement share it.
+// A tensor at one slot that other slots read. Readers that want the same placement share the move.
 struct Move {
   Slot from;
   TypeId type;
   compile::ReduceOrder order = compile::ReduceOrder::kFewest;
-  // Pending sums stay pending: gradients are reduced in the wide type.
+  // Pending sums remain pending: gradients are reduced in the wide type.
   bool keeps_sums = false;
-  // Sorted, each once.
+  // Sorted and unique.
   std::vector<Slot> to = {};
   auto operator<=>(const Move&) const = default;
 };
@@ -72,25 +76,25 @@ struct StoredCast {
 
 struct Decisions {
   std::vector<Decision> all;
-  // How often each happens.
+  // The number of occurrences of each.
   std::map<Move, int64_t> moves;
-  // An example, and how often.
+  // An example, and the number of occurrences.
   std::map<StoredCast, std::pair<NodeId, int64_t>> casts;
-  // By node: its decision, or none where nothing is decided.
+  // By node: its decision, or kNone.
   static constexpr uint32_t kNone = UINT32_MAX;
   std::vector<uint32_t> of_node;
-  // By the number of a parameter: its storage. The decision behind it is how it is read.
+  // By the index of a parameter: its storage. The next decision is its placement for readers.
   std::map<int64_t, uint32_t> of_param;
 };
 
-// Fails where there are too many choices, or more than the limit lets it list.
+// Fails if there are too many choices, or more than the limit allows to list.
 Result<Decisions> FindDecisions(const Graph& graph, const compile::Plan& plan,
                                 const Limit& limit = {});
 
-// What a user is told whose mesh has too many choices for the limit.
+// The error for a mesh with too many choices for the limit.
 Failure TooManyChoices(const Mesh& mesh);
 
-// Every way in which a tensor can be split; the first is whole.
+// Returns every split of a tensor; the first is replicated.
 std::vector<Placement> PlacementsOf(const Type& type, const Mesh& mesh);
 
 }  // namespace heddle::search

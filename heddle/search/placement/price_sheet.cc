@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// What ways depend on: sizes that divide by all ranks, where together they divide by them twice, are as good as any other.
+// Returns sizes with the same redistribution steps. A multiple of the number of ranks becomes that
+// number, if the product of all such sizes is a multiple of its square.
 Dims SizesOf(std::span<const Dim> dims, int64_t ranks) {
   Dims sizes(dims.begin(), dims.end());
   Dims out = sizes;
@@ -74,7 +75,7 @@ PriceSheet::Way PriceSheet::FindWay(TypeId type, PlacementId from, PlacementId t
 }
 
 PlacementId PriceSheet::InternWord(compile::PlacementWord word, size_t rank) {
-  // No axis has the last byte.
+  // Placements use fewer than eight bytes, so the last byte can store the rank.
   static_assert(Mesh::kMaxAxes < 8);
   auto [at, added] = by_word_.try_emplace(word | uint64_t{rank} << 56);
   if (added) at->second = Intern(compile::PlacementOf(word, rank));
@@ -101,7 +102,7 @@ void PriceSheet::AskMoves(TypeId type, compile::ReduceOrder order, PlacementId f
     Way way = WayIn(ways, from, goal);
     if (way.first == Way::kUnknown) {
       way = FindWay(type, from, goal, order);
-      // Placements may be more by now.
+      // The number of placements may have grown.
       WayIn(ways, from, goal) = way;
     }
     if (lines.size() < steps_.size()) lines.resize(steps_.size(), kNone);
@@ -130,7 +131,7 @@ TypeId PriceSheet::PartOf(TypeId type, PlacementId placement) {
   return *part;
 }
 
-// A line that comes to the same as one before is that one.
+// Returns the existing line with the same cost, or adds one.
 uint32_t PriceSheet::AddLine(Line line) {
   key_.Clear();
   if (line.node) {
@@ -145,7 +146,7 @@ uint32_t PriceSheet::AddLine(Line line) {
   return number;
 }
 
-// What is common at both ends counts only by the size of the part.
+// Only the size of the part matters for axes that both ends have in common.
 void PriceSheet::NoteMove(const Line& line) {
   key_.Add(PartOf(line.type, line.from).index());
   std::optional<compile::PlacementWord> start = WordAt(line.from);
@@ -166,7 +167,7 @@ void PriceSheet::NoteCall(const Line& line) {
   key_.Add(static_cast<uint64_t>(node.phase));
   auto note = [&](ValueId v, PlacementId at) {
     key_.Add(v ? PartOf(graph_.type(v), at).index() : UINT32_MAX);
-    // Where a table is cut, its lookups are shifted.
+    // If a table is split, its lookups are shifted.
     if (graph_.op(line.node).def->lookup) key_.Add(at.index());
   };
   size_t i = 0;
@@ -175,7 +176,7 @@ void PriceSheet::NoteCall(const Line& line) {
   for (ValueId v : graph_.results(line.node)) note(v, line.results[i++]);
 }
 
-// Lines are told apart by their scopes, which passes keep.
+// Scopes identify lines, because passes keep scopes.
 void PriceSheet::Append(Graph& sheet, uint32_t number,
                         const std::map<std::pair<TypeId, PlacementId>, ValueId>& inputs) const {
   const Line& line = lines_[number];

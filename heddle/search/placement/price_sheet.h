@@ -1,7 +1,8 @@
-// PriceSheet: what calls and redistributions will cost once they are lowered.
+// PriceSheet: the costs of calls and redistributions after lowering.
 //
-// Whoever has a question writes it on the sheet. Run makes a graph of all of them, lets `localize` turn it into what a rank runs, and has the
-// cost model price it: so a price is what will be paid, to the nanosecond. Questions that come to the same on a rank are one line.
+// Callers ask for prices first. Run makes a graph of all requests, lowers it with `localize`, and
+// prices it with the cost model. So prices are exact to the nanosecond. Requests that become the
+// same work on a rank share a line.
 #pragma once
 
 #include <map>
@@ -21,10 +22,11 @@ namespace heddle::search {
 
 class PriceSheet {
  public:
-  // A call, by number.
+  // Index of a call.
   using Entry = uint32_t;
 
-  // About nodes and types of `graph`, which is global, without placements, and outlives this.
+  // `graph` is global, without placements, and must outlive this object. Requests refer to its
+  // nodes and types.
   PriceSheet(const Graph& graph, const Mesh& mesh) : graph_(graph), mesh_(mesh), search_(mesh) {
     parts_.symbols() = graph.types().symbols();
   }
@@ -32,43 +34,43 @@ class PriceSheet {
   PlacementId Intern(const Placement& placement) { return placements_.Intern(placement); }
   const Placement& operator[](PlacementId id) const { return placements_[id]; }
 
-  // Tensors of a type move from there to any of these.
+  // Requests the prices of moving tensors of a type from one placement to each of the others.
   void AskMoves(TypeId type, compile::ReduceOrder order, PlacementId from,
                 std::span<const PlacementId> to);
-  // A node works on parts.
+  // Requests the price of a node with this split.
   Entry AskCall(NodeId node, const compile::OpSplit& split);
 
   Status Run(const price::CostModel& model);
-  // Calls, and steps of moves: what is alike once.
+  // Number of distinct calls and steps of moves.
   size_t line_count() const { return lines_.size(); }
-  // After Run.
+  // Returns the price of a call, after Run.
   Nanos Price(Entry entry) const { return prices_[entry]; }
-  // The same of moves that were asked for: infinite where no steps lead there.
+  // Returns the prices of requested moves, after Run; infinite if unreachable.
   void MovePrices(TypeId type, compile::ReduceOrder order, PlacementId from,
                   std::span<const PlacementId> to, double* prices);
 
  private:
-  // What becomes one node of the sheet's graph: a call, or a single step of a redistribution.
+  // A node of the sheet's graph: a call, or a single step of a redistribution.
   struct Line {
-    // None for a step.
+    // The node of a call; invalid for a step.
     NodeId node = {};
-    // Of a step.
+    // Fields of a step.
     TypeId type = {};
     PlacementId from = {};
     PlacementId to = {};
-    // Of a call.
+    // Fields of a call.
     std::vector<PlacementId> operands = {};
     std::vector<PlacementId> results = {};
   };
 
-  // Numbers of steps, one after the other.
+  // A range of consecutive steps in way_steps_.
   struct Way {
     static constexpr uint32_t kUnknown = UINT32_MAX;
     static constexpr uint32_t kNone = UINT32_MAX - 1;
     uint32_t first = kUnknown;
     uint32_t count = 0;
   };
-  // By where they begin, and where they end.
+  // By source and target placement.
   using Ways = std::vector<std::vector<Way>>;
 
   Ways& WaysOf(TypeId type, compile::ReduceOrder order);
@@ -79,7 +81,7 @@ class PriceSheet {
   uint32_t StepOf(PlacementId from, PlacementId to);
   TypeId PartOf(TypeId type, PlacementId placement);
   uint32_t AddLine(Line line);
-  // What prices it, in `key_`.
+  // Writes the properties that determine the price into `key_`.
   void NoteMove(const Line& line);
   void NoteCall(const Line& line);
   Graph MakeGraph();
@@ -90,28 +92,28 @@ class PriceSheet {
   const Mesh& mesh_;
   PlacementTable placements_;
   compile::RedistributionCache search_;
-  // By word and number of dimensions.
+  // By packed placement and number of dimensions.
   std::unordered_map<uint64_t, PlacementId> by_word_;
-  // By placement, where it was asked for.
+  // By placement; set on first use.
   std::vector<std::optional<std::optional<compile::PlacementWord>>> words_;
-  // Tensors of many types go the same ways.
+  // Tensors of many types have the same ways.
   std::map<std::pair<compile::ReduceOrder, Dims>, Ways> ways_;
   std::map<std::pair<TypeId, compile::ReduceOrder>, Ways*> ways_of_;
   static constexpr uint32_t kNone = UINT32_MAX;
-  // Single steps, by number, and numbers by where they begin and end, where there is one; and those of all ways.
+  // Single steps; their indices by source and target; and the steps of all ways.
   std::vector<std::pair<PlacementId, PlacementId>> steps_;
   std::vector<std::vector<uint32_t>> step_of_;
   std::vector<uint32_t> way_steps_;
-  // Of the way that was found last.
+  // The intermediate placements of the last way.
   std::vector<compile::PlacementWord> stops_;
   std::vector<Line> lines_;
-  // Lines by what a rank does; and the key of the one that is asked for.
+  // Lines by the work on a rank, and the key of the current one.
   CallTable<uint32_t> known_;
   CallKey key_;
-  // Types of parts of tensors, and by type and placement which a part has, where that was asked for.
+  // Types of parts of tensors, by type and placement; set on first use.
   TypeTable parts_;
   std::map<TypeId, std::vector<std::optional<TypeId>>> part_of_;
-  // By type and step: its line, if there is one.
+  // By type and step: its line, if any.
   std::map<TypeId, std::vector<uint32_t>> line_of_;
   std::vector<Nanos> prices_;
 };

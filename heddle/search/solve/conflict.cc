@@ -9,7 +9,7 @@
 namespace heddle::search {
 namespace {
 
-// The work of so many, for each end of a budget.
+// Work limit of each search for the nearest amount, as seconds of one core.
 constexpr double kNearestSeconds = 1;
 
 bool HasForbidden(const std::vector<double>& costs) {
@@ -20,7 +20,7 @@ class ConflictFinder {
  public:
   ConflictFinder(const PairwiseProblem& problem, const Limit& limit)
       : problem_(problem), limit_(limit), trial_(problem) {
-    // Whether there is an answer does not depend on what it costs.
+    // Feasibility does not depend on costs.
     for (std::vector<double>& matrix : trial_.matrices) {
       for (double& cost : matrix) cost = cost == kForbidden ? kForbidden : 0;
     }
@@ -75,7 +75,7 @@ class ConflictFinder {
     return items;
   }
 
-  // Makes `trial_` ask for these and nothing else.
+  // Restricts `trial_` to these items.
   void Ask(std::span<const Item> items) {
     trial_.edges.clear();
     trial_.relations.clear();
@@ -98,7 +98,8 @@ class ConflictFinder {
     }
   }
 
-  // Whether these are known to conflict. In doubt they are not: the set that is found is larger then, and still conflicts.
+  // Whether these items are known to conflict. If unknown, returns false: the result is then
+  // larger, but still conflicts.
   bool Conflicting(std::span<const Item> items) {
     if (limit_.Spent()) return false;
     Ask(items);
@@ -107,8 +108,9 @@ class ConflictFinder {
     return search.finished() && search.best_cost() == kForbidden;
   }
 
-  // Of `items` what conflicts with `given`, which does not conflict by itself unless `added` says that it has grown (Junker's
-  // QuickXplain: halves, so that few of many are found in few trials).
+  // Returns a smallest part of `items` that conflicts with `given`. `given` does not conflict
+  // unless `added` states that it has grown. (Junker's QuickXplain: it divides in halves, so that
+  // few of many items take few trials.)
   std::vector<Item> Smallest(std::vector<Item> given, bool added, std::span<const Item> items) {
     if (added && Conflicting(given)) return {};
     if (items.size() <= 1) return {items.begin(), items.end()};
@@ -123,12 +125,12 @@ class ConflictFinder {
     return from_first;
   }
 
-  // What would have to be given: the amount that the rest of the conflict leaves possible and that is nearest.
+  // Returns the nearest amount that the rest of the conflict allows.
   double NearestAmount(const Conflict& conflict, std::vector<Item> items) {
     if (conflict.budgets.size() != 1) return NAN;
     const PairwiseBudget& budget = problem_.budgets[conflict.budgets[0]];
     std::erase_if(items, [](const Item& item) { return item.kind == kBudget; });
-    // The least amount if even that is too much, or else the most.
+    // The minimum amount if it exceeds the budget, otherwise the maximum.
     for (double sign : {1.0, -1.0}) {
       Ask(items);
       for (const BudgetTerm& term : budget.terms) {

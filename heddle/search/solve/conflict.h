@@ -1,4 +1,4 @@
-// Why a problem has no answer: a smallest set of what it asks for that cannot all hold.
+// Explains why a problem has no answer: a smallest set of its constraints that cannot all hold.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace heddle::search {
 
-// Numbers of what conflicts, each in the order of the problem. Without any one of them there is an answer, as far as known.
+// Indices of the conflicting items, in the order of the problem. Without any one of them there is
+// an answer, as far as known.
 struct Conflict {
   std::vector<size_t> budgets;
   std::vector<size_t> restrictions;
@@ -17,16 +18,18 @@ struct Conflict {
   // Edges with forbidden pairs, and variables with forbidden choices.
   std::vector<size_t> edges;
   std::vector<size_t> variables;
-  // Not if the limit was spent first: then some of it may be needless.
+  // False if the limit was spent first: the set may then contain unnecessary items.
   bool smallest = true;
-  // If there is just one budget: the amount nearest to its bounds that the rest leaves possible, or NaN if that is not known.
+  // For a single budget: the amount nearest to its bounds that the rest allows; NaN if unknown.
   double nearest_amount = 0;
 };
 
-// Of a problem without errors that has no answer. It stops making the set smaller when the limit is spent.
+// Finds a conflict of a valid problem without an answer. Stops reducing the set when the limit is
+// spent.
 Conflict FindConflict(const PairwiseProblem& problem, const Limit& limit);
 
-// `budget `memory` (at most 3; the least is 4), restriction 2 of `x` (input)`: at most `most` items.
+// Formats at most `most` items: `budget `memory` (at most 3; the least is 4), restriction 2 of `x`
+// (input)`.
 std::string Format(const PairwiseProblem& problem, const Conflict& conflict, size_t most = 8);
 
 }  // namespace heddle::search

@@ -1,10 +1,12 @@
-// Exact answers to pairwise problems, with a proof of how good they are: a lower bound on every answer. docs/solve.md says how.
+// Exact answers to pairwise problems, with a proof of their quality: a lower bound on every answer.
+// docs/solve.md describes the method.
 //
 //   PairwiseProblem problem = ...;
 //   PairwiseAnswer answer = Solve(problem, {.limit = Limit(Allowance::Work(2))});
 //   if (answer.proved()) Use(answer.x);
 //
-// The same problem gives the same answer, on every machine that rounds as IEEE 754 says, unless a limit by the clock stops it.
+// The same problem gives the same answer on every machine with IEEE 754 arithmetic, unless a time
+// limit stops it.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +19,14 @@
 namespace heddle::search {
 
 enum class SolveOutcome : uint8_t {
-  // No assignment costs less, but for the tolerance.
+  // No assignment costs less, up to the tolerance.
   kProved,
-  // The best assignment so far, stopped by the limit or for want of memory; how much less another may cost is the gap.
+  // The best assignment so far, because the limit was spent or memory is too small. Another may
+  // cost less by the gap.
   kStopped,
-  // No assignment is possible. `FindConflict` (conflict.h) says why.
+  // No assignment is feasible. `FindConflict` (conflict.h) explains why.
   kInfeasible,
-  // None was found before the limit was spent.
+  // None was found within the limit.
   kNoAnswer,
 };
 
@@ -31,20 +34,21 @@ struct PairwiseAnswer {
   SolveOutcome outcome = SolveOutcome::kNoAnswer;
   // A choice for every variable; empty if there is no assignment.
   std::vector<uint32_t> x;
-  // What `x` costs, and what every assignment costs at least. Infinite if there is none; where the outcome is kProved they are equal.
+  // The cost of `x`, and a lower bound of all assignments. Infinite if there is none; equal if the
+  // outcome is kProved.
   double objective = std::numeric_limits<double>::infinity();
   double bound = -std::numeric_limits<double>::infinity();
-  // An assignment that is better by less than this counts as equal: a billionth of the objective, and what sums of such costs may be
-  // off by.
+  // Differences below this count as equal: a billionth of the objective, and the rounding error of
+  // the sums.
   double tolerance = 0;
   SearchCounts counts;
 
   bool proved() const { return outcome == SolveOutcome::kProved; }
-  // How much less another assignment may cost, as a share of the objective. 0 means proved.
+  // How much less another assignment may cost, as a share of the objective; 0 if proved.
   double gap() const;
 };
 
-// `FindErrors(problem)` is empty.
+// `FindErrors(problem)` must be empty.
 PairwiseAnswer Solve(const PairwiseProblem& problem, const SolveOptions& options = {});
 
 }  // namespace heddle::search

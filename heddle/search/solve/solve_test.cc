@@ -1,4 +1,4 @@
-// Answers against exhaustive search.
+// Compares answers with exhaustive search.
 #include "heddle/search/solve/solve.h"
 
 #include <algorithm>
@@ -17,15 +17,15 @@ struct RandomOptions {
   size_t least_variables = 1;
   size_t most_variables = 6;
   size_t most_choices = 4;
-  // Out of a hundred.
+  // In percent.
   int edges = 60;
   int forbidden = 15;
   int relations = 20;
   int restrictions = 20;
   size_t most_budgets = 2;
-  // Whole costs make many answers equal; sums of them are exact.
+  // Integer costs make many answers equal, and their sums are exact.
   bool whole = false;
-  // Costs and amounts of a variable or an edge differ from those of another by up to so many powers of ten.
+  // Costs and amounts of variables and edges differ by up to this number of powers of ten.
   int powers = 0;
 };
 
@@ -58,7 +58,7 @@ class RandomProblem {
  private:
   size_t Pick(size_t n) { return static_cast<size_t>(random_() % n); }
   bool Chance(int percent) { return random_() % 100 < static_cast<uint32_t>(percent); }
-  // For all numbers of one thing.
+  // Picks the scale of all numbers of one item.
   void PickScale() {
     scale_ =
         std::pow(10, static_cast<int>(random_() % (2 * options_.powers + 1)) - options_.powers);
@@ -81,7 +81,7 @@ class RandomProblem {
     problem_.edges.push_back({VariableId(u), VariableId(v), id});
   }
 
-  // One to one, or any pairs.
+  // One to one, or arbitrary pairs.
   void AddRelation(size_t u, size_t v) {
     PairwiseRelation relation{VariableId(u), VariableId(v), "tie", {}};
     bool one_to_one = Chance(60);
@@ -140,7 +140,7 @@ bool KeepsBudgets(const PairwiseProblem& problem, const std::vector<uint32_t>& x
   });
 }
 
-// The same without the tolerance of a budget, but for the rounding of its sum.
+// The same without the tolerance of a budget, except for the rounding of its sum.
 bool KeepsBudgetsExactly(const PairwiseProblem& problem, const std::vector<uint32_t>& x) {
   return std::ranges::all_of(problem.budgets, [&](const PairwiseBudget& budget) {
     double amount = Amount(budget, x);
@@ -149,7 +149,7 @@ bool KeepsBudgetsExactly(const PairwiseProblem& problem, const std::vector<uint3
   });
 }
 
-// What is within a budget only by its tolerance may be taken, and may be missed.
+// An assignment that is within a budget only by its tolerance may or may not be found.
 struct Optimum {
   double with_tolerance = kForbidden;
   double exact = kForbidden;
@@ -173,7 +173,7 @@ Optimum ExhaustiveOptimum(const PairwiseProblem& problem) {
   }
 }
 
-// Holds an answer against the optimum; whether there is one.
+// Compares an answer with the optimum. Returns whether there is one.
 bool ExpectOptimum(const PairwiseProblem& problem, const Search& search, const Optimum& optimum) {
   EXPECT_TRUE(search.finished());
   EXPECT_GE(search.best_cost(), optimum.with_tolerance - search.Tolerance(optimum.with_tolerance));
@@ -185,7 +185,7 @@ bool ExpectOptimum(const PairwiseProblem& problem, const Search& search, const O
   return true;
 }
 
-// What it took in all.
+// Returns the total effort.
 SearchCounts CompareWithExhaustive(uint32_t first_seed, uint32_t count,
                                    const RandomOptions& options) {
   size_t feasible = 0;
@@ -203,7 +203,7 @@ SearchCounts CompareWithExhaustive(uint32_t first_seed, uint32_t count,
       effort.joins += search.counts().joins;
       effort.branches += search.counts().branches;
     }
-    // Stopped at once, the bound holds all the same.
+    // The bound also holds if the search stops immediately.
     Search stopped(problem, {.limit = Limit({.work = 0})});
     stopped.Run();
     EXPECT_LE(stopped.bound(), optimum.exact + stopped.Tolerance(optimum.exact));
@@ -217,7 +217,7 @@ SearchCounts CompareWithExhaustive(uint32_t first_seed, uint32_t count,
   return effort;
 }
 
-// What a conflict names, without the item of number `left_out`, and nothing else.
+// Returns a problem with only the items of a conflict, except item number `left_out`.
 PairwiseProblem Only(const PairwiseProblem& problem, const Conflict& conflict, size_t left_out) {
   PairwiseProblem only = problem;
   size_t number = 0;
@@ -289,7 +289,7 @@ TEST(Solve, TheSameProblemGivesTheSameAnswer) {
   }
 }
 
-// However little it is: what is not proved then has a gap, and both ends of it hold.
+// For any limit: an answer that is not proved has a gap, and both of its ends hold.
 TEST(Solve, TheSameAllowanceGivesTheSameAnswer) {
   RandomOptions options{.least_variables = 30,
                         .most_variables = 30,
@@ -342,7 +342,8 @@ TEST(Solve, LargeAndSmallCostsCancelWithinTheTolerance) {
   EXPECT_GE(answer.tolerance, 1e4);
 }
 
-// Long chains, wide stars and two hubs with a thousand ways between them: no step is quadratic, and nothing recurses.
+// Long chains, wide stars, and two hubs with a thousand paths between them: no step is quadratic,
+// and nothing recurses.
 TEST(Solve, TakesLargeProblemsOfAnyShape) {
   constexpr size_t kSize = 50'000;
   for (int shape = 0; shape < 3; ++shape) {
@@ -369,7 +370,7 @@ TEST(Conflict, IsSmallest) {
     ++infeasible;
     Conflict conflict = FindConflict(problem, Limit(Allowance::Work(10)));
     EXPECT_TRUE(conflict.smallest);
-    // Alone it conflicts; without any one of it, it does not.
+    // The conflict is infeasible; without any one of its items, it is feasible.
     size_t size = conflict.budgets.size() + conflict.restrictions.size() +
                   conflict.relations.size() + conflict.edges.size() + conflict.variables.size();
     EXPECT_EQ(ExhaustiveOptimum(Only(problem, conflict, SIZE_MAX)).exact, kForbidden);

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/api/plan.h"
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/step/compile_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/core/ir/program.h"
@@ -51,7 +51,7 @@ struct KernelsCommand {
   Status Run(const Streams& streams) const;
 
  private:
-  // A launch, and its times: those of a device that only reads, writes and computes; and predicted.
+  // A launch, its ideal time from bytes and operations, and its predicted time.
   struct Priced {
     run::KernelLaunch launch;
     std::vector<std::string> nodes;

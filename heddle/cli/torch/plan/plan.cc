@@ -5,9 +5,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/pass_costs.h"
-#include "heddle/cli/sim_flags.h"
+#include "heddle/cli/graph/pass_costs.h"
+#include "heddle/cli/step/compile_flags.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/plan/plan_diff.h"
@@ -88,12 +88,12 @@ struct PlanCommand {
   Result<ExitCode> Run(const Streams& streams) const;
 
  private:
-  // With the compile settings, the plan from standard input, and values of flags that are texts.
+  // The options with compile settings, the plan from standard input, and parsed text values.
   Result<PlanOptions> Options(const Streams& streams) const;
   Status CheckOutputs() const;
   Status WriteFiles(const PlanResult& planned, const Streams& streams) const;
   Result<search::StorageExplanation> Explain(const PlanOptions& complete) const;
-  // A stage without a file to write it to: the graph is printed.
+  // Whether to print the graph, because a stage has no output file.
   bool PrintsGraph() const {
     return output == "-" || (output.empty() && options.model.given("--stage") && !json);
   }
@@ -132,7 +132,7 @@ Status PlanCommand::WriteFiles(const PlanResult& planned, const Streams& streams
   return WritePage(html, {&simulated, 1}, planned.costs, streams);
 }
 
-// Solves again, with the prices that the chosen plan was found by.
+// Solves again with the prices with which the chosen plan was found.
 Result<search::StorageExplanation> PlanCommand::Explain(const PlanOptions& complete) const {
   HEDDLE_TRY(PlannedStep step, CapturePlanned(complete));
   HEDDLE_TRY(price::CostModel priced, complete.prices.Load());

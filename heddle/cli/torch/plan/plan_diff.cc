@@ -32,10 +32,12 @@ Result<PlanPair> ReadPlans(const std::string& list, const Streams& streams) {
   return PlanPair{std::move(plans[0]), std::move(plans[1])};
 }
 
-// Both plans have the same batch, that of the first.
+// Simulates both plans with the batch of the first.
 Result<search::PlanComparison> CompareOnStep(const PlanPair& plans, const PlanOptions& options) {
   if (plans.a.automatic || plans.b.automatic)
-    return Error(Diag::kUsage, "a plan that says `auto` has no costs before it is found");
+    return Error(
+        Diag::kUsage,
+        "a plan that says `auto` has no costs; complete it with `heddle parallelize` first");
   HEDDLE_RETURN_IF_ERROR(options.model.CheckNoWeights());
   run::CaptureOptions capture{.optimizer = options.optimizer, .accumulate = true};
   HEDDLE_TRY(PlannedStep step, PlanStep(options.model, plans.a, capture));

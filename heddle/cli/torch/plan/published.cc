@@ -15,7 +15,7 @@ std::optional<PublishedPlan> PublishedFor(const run::ModelConfig& config, int64_
     if (one.flavor != config.flavor || devices % one.tensor != 0) continue;
     int64_t data = devices / one.tensor;
     if (global_batch % data != 0 || data % one.experts != 0) continue;
-    // Of more sequences it makes micro-batches.
+    // A larger batch becomes micro-batches.
     int64_t sequences = global_batch / data;
     int64_t micro = sequences % one.sequences == 0 ? sequences / one.sequences : 1;
     search::SearchPoint point{.arrangement = {.shard = data,

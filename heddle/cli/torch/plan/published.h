@@ -1,4 +1,4 @@
-// Configurations that others have published for models of these sizes, to be held beside what is found.
+// Published configurations for models of these sizes, for comparison with found plans.
 #pragma once
 
 #include <optional>
@@ -11,12 +11,13 @@
 namespace heddle {
 
 struct PublishedPlan {
-  // Who, and where.
+  // The author and the publication.
   std::string_view source;
   search::SearchPoint point;
 };
 
-// TorchTitan's for this model, on so many devices: the rest of them share the parameters. Nothing where it has none.
+// TorchTitan's configuration for this model on `devices` devices, with parameters sharded over the
+// remaining ranks. Nullopt if it has none.
 std::optional<PublishedPlan> PublishedFor(const run::ModelConfig& config, int64_t devices,
                                           int64_t global_batch);
 

@@ -1,4 +1,4 @@
-// heddle search: how to train a model on so many devices, and what that will be like.
+// heddle search: finds the fastest ways to train a model on N devices.
 #include "heddle/search/arrangement/plan_search.h"
 
 #include <ostream>
@@ -43,7 +43,7 @@ struct SearchCommand {
   std::string html;
   bool json = false;
   std::string job;
-  // Its own, for the job files that it writes.
+  // The command's own flags, for the job files that it writes.
   const Flags* all = nullptr;
 
   void Declare(Flags& flags);
@@ -54,7 +54,7 @@ struct SearchCommand {
     search::SearchResult result;
     std::optional<search::TriedPoint> published;
     std::string publisher;
-    // `cuda`: whose kernels the step uses.
+    // The device type whose kernels the step uses, such as `cuda`.
     std::string device;
     Bytes budget;
     int64_t sequences = 0;
@@ -66,7 +66,8 @@ struct SearchCommand {
   Status WriteFiles(const Answer& answer, const Streams& streams) const;
   Status WriteJob(const Answer& answer, const search::TriedPoint& tried, const std::string& path,
                   const Streams& streams) const;
-  // Simulates the job of row `n`, from 1; without --write-jobs, writes the jobs.
+  // A command that simulates the job of row `n`, counted from 1. Without --write-jobs, a command
+  // that writes the jobs.
   std::string CommandFor(size_t n, const Streams& streams) const;
   double TokensPerSecond(const Answer& answer, const search::TriedPoint& tried) const;
   nlohmann::ordered_json RowOf(const Answer& answer, const search::TriedPoint& tried) const;
@@ -98,7 +99,8 @@ void SearchCommand::Declare(Flags& flags) {
 }
 
 Status SearchCommand::CheckSizes() const {
-  if (devices == 0) return Error(Diag::kUsage, "--devices is {}; how many are there?", devices);
+  if (devices == 0)
+    return Error(Diag::kUsage, "--devices is {}; expected the number of devices", devices);
   if (devices > Mesh::kMaxRanks)
     return Error(Diag::kMeshSize, "--devices is {}, expected 1 to {}", devices, Mesh::kMaxRanks);
   if (model.local_batch_size < 1)
@@ -269,7 +271,7 @@ std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& str
                      CommandFor(1, streams));
 }
 
-// A whole job: `heddle sim`, `train` and `verify` run it with --config.
+// Writes a whole job for `heddle sim`, `train` and `verify --config`.
 Status SearchCommand::WriteJob(const Answer& answer, const search::TriedPoint& tried,
                                const std::string& path, const Streams& streams) const {
   std::string plan = path + ".plan";
@@ -279,7 +281,7 @@ Status SearchCommand::WriteJob(const Answer& answer, const search::TriedPoint& t
   const search::Arrangement& arrangement = tried.point.arrangement;
   const compile::PlanBatch& batch = *tried.plan.decisions.batch;
   std::vector<JobLine> lines = all->Lines(kModelSections);
-  // The plan's batch follows.
+  // The plan states the batch.
   std::erase_if(lines, [](const JobLine& line) {
     return line.key == "training.seq_len" || line.key == "training.local_batch_size";
   });

@@ -1,8 +1,8 @@
-// The model of `heddle sim`: captured, planned and simulated, next to the same step with another
-// pipeline.
+// The model of `heddle sim`: captures, plans and simulates it, and compares it with the same step
+// with another pipeline.
 #include "heddle/api/simulate.h"
-#include "heddle/cli/compile_flags.h"
-#include "heddle/cli/sim.h"
+#include "heddle/cli/step/compile_flags.h"
+#include "heddle/cli/step/sim.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 

@@ -1,4 +1,4 @@
-// heddle export: weights for other programs.
+// heddle export: writes weights for other programs.
 #include "heddle/run/hf/export.h"
 
 #include <ostream>

@@ -1,4 +1,4 @@
-// heddle generate: text from a checkpoint.
+// heddle generate: generates text from a checkpoint.
 #include "heddle/run/train/generate.h"
 
 #include <charconv>
@@ -62,7 +62,9 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const 
       int64_t token = 0;
       auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
       if (error != std::errc() || end != word.data() + word.size())
-        return Error(Diag::kUsage, "--prompt has `{}`; this model knows tokens, which are numbers",
+        return Error(Diag::kUsage,
+                     "--prompt has `{}`; expected token numbers, because the model was trained on "
+                     "a token file",
                      word);
       tokens.push_back(token);
     }
@@ -70,7 +72,7 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const 
   if (tokens.empty()) return Error(Diag::kUsage, "--prompt is empty");
   for (int64_t token : tokens) {
     if (token < 0 || token >= job.model->config.vocab_size)
-      return Error(Diag::kUsage, "--prompt has token {}, the vocabulary has {}", token,
+      return Error(Diag::kUsage, "--prompt has token {}, but the vocabulary has {}", token,
                    job.model->config.vocab_size);
   }
   return tokens;

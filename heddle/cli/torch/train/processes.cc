@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kFlag = "--nproc";
 
-// This command line, as each rank gets it.
+// This command line for each rank.
 std::vector<std::string> ArgumentsOfRanks() {
   std::vector<std::string> args;
   bool skip = false;
@@ -45,23 +45,23 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const run:
                .environment = {{"MASTER_ADDR", "127.0.0.1"},
                                {"MASTER_PORT", std::to_string(store->port)},
                                {kLaunchedVariable, "1"},
-                               // The name under which torchrun says that it holds the store.
+                               // The name with which torchrun announces that it has the store.
                                {"TORCHELASTIC_USE_AGENT_STORE", "True"}}};
   Result<run::JobEnd> end = run::RunJob(job, gate);
   if (!end.ok()) return {.code = Report(end.diagnostics(), streams)};
   bool stopped = end->stopped != 0;
   if (end->ok()) return {.stopped = stopped};
   auto name = [](int signal) { return fmt::format("signal {} ({})", signal, ::strsignal(signal)); };
-  // Ranks that train save when they are asked to end. Those that have not begun to train just end.
+  // Ranks that train save when they get the signal. Others exit.
   if (stopped)
-    streams.err << fmt::format("the job was stopped by {} before its ranks could save and end\n",
+    streams.err << fmt::format("{} stopped the job before its ranks could save and exit\n",
                                name(end->stopped));
   if (end->signal != 0) {
     if (end->signal != end->stopped)
-      streams.err << fmt::format("rank {} was ended by {}\n", end->rank, name(end->signal));
+      streams.err << fmt::format("rank {} was killed by {}\n", end->rank, name(end->signal));
     return {.code = ExitCode::kFault, .stopped = stopped};
   }
-  streams.err << fmt::format("rank {} ended with exit code {}\n", end->rank, end->code);
+  streams.err << fmt::format("rank {} exited with code {}\n", end->rank, end->code);
   bool known = end->code <= static_cast<int>(ExitCode::kFault);
   return {.code = known ? static_cast<ExitCode>(end->code) : ExitCode::kFault, .stopped = stopped};
 }
@@ -69,7 +69,9 @@ ProcessesEnd RunOnProcesses(int64_t ranks, const ProcessFlags& flags, const run:
 Status CheckNotRank() {
   HEDDLE_TRY(std::optional<run::PeerAddress> address, run::PeerAddress::FromEnvironment());
   if (!address) return Done{};
-  return Error(Diag::kUsage, "--nproc is given, and RANK is set: this process is a rank already");
+  return Error(
+      Diag::kUsage,
+      "--nproc starts ranks, but RANK is set: this process already is a rank; remove one of them");
 }
 
 }  // namespace heddle

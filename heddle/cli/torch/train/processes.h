@@ -1,12 +1,13 @@
-// Ranks as processes: the flags, and starting them.
+// Ranks as processes: flags, and starting them.
 //
-// A process with RANK in its environment is that rank of a job. `--nproc` starts a job on this machine.
+// A process with RANK in its environment is that rank of a job. `--nproc` starts a job on this
+// machine.
 #pragma once
 
 #include <chrono>
 
 #include "heddle/cli/cli.h"
-#include "heddle/cli/flags.h"
+#include "heddle/cli/flags/flags.h"
 #include "heddle/run/launch/launcher.h"
 
 namespace heddle {
@@ -21,9 +22,9 @@ struct ProcessFlags {
 };
 
 struct ProcessesEnd {
-  // That of the first rank that failed.
+  // The exit code of the first rank that failed.
   ExitCode code = ExitCode::kDone;
-  // Whether a signal asked the job to end.
+  // Whether a signal stopped the job.
   bool stopped = false;
 };
 // Runs this command line, without --nproc, once for each rank.

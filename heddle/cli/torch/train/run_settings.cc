@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-#include "heddle/cli/job/job_file.h"
+#include "heddle/cli/flags/job_file.h"
 
 namespace heddle {
 namespace {
 
-// These are part of the data's fingerprint.
+// Keys that belong to the data's fingerprint.
 constexpr std::string_view kOfData[] = {"training.dataset",          "training.global_batch_size",
                                         "training.local_batch_size", "training.seq_len",
                                         "training.shuffle",          "training.document_boundaries",
                                         "training.document_end"};
 
-// By prefix, so that new flags are included.
+// Matches prefixes, so that new flags are included.
 bool IsSetting(const std::string& key) {
   if (key == "precision") return true;
   if (std::ranges::find(kOfData, key) != std::end(kOfData)) return false;

@@ -6,21 +6,22 @@
 namespace heddle {
 namespace {
 
-// The model that the checkpoint identifies; that of job.toml if an older version wrote it.
+// The model stored in the checkpoint; the model of job.toml if an older version wrote the
+// checkpoint.
 Result<run::ModelConfig> ConfigOf(const ModelOptions& flags, const run::SavedRunState& run,
                                   const std::string& path, std::vector<std::string>& notes) {
   Result<run::ModelConfig> of_job = flags.Config();
   if (!run.config) {
-    notes.push_back(fmt::format(
-        "{} was written by an older version, which did not store the constants of the model; "
-        "those of job.toml are used",
-        path));
+    notes.push_back(
+        fmt::format("{} was written by an older version, which did not store the model's "
+                    "constants; using those of job.toml",
+                    path));
     return of_job;
   }
-  // The files of --model=hf need not exist any longer.
+  // The files of --model=hf may no longer exist.
   if (!of_job.ok()) return *run.config;
   for (const std::string& differ : run::DifferentConstants(*of_job, *run.config))
-    notes.push_back(fmt::format("job.toml and {} have {}; the latter is used", path, differ));
+    notes.push_back(fmt::format("job.toml and {} have {}; using the latter", path, differ));
   return *run.config;
 }
 
@@ -37,7 +38,7 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   job.flags->Declare(flags);
   std::vector<std::string> args = {"--config=" + folder + "/job.toml"};
   HEDDLE_RETURN_IF_ERROR(flags.Read("train", args));
-  // One sequence, whatever the batch of the job was.
+  // One sequence, regardless of the job's batch.
   job.flags->options.model.local_batch_size = 1;
   HEDDLE_TRY(run::SavedRunState run, run::ReadRunState(*found));
   HEDDLE_TRY(run::ModelConfig config,
@@ -48,14 +49,16 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   for (const run::ParamSpec& param : job.model->params) {
     const run::TensorInfo* info = found->Find(param.name);
     if (info == nullptr || info->shape != param.shape)
-      return Error(Diag::kCheckpoint, "{} has no `{}` of the shape that job.toml asks for",
-                   found->path(), param.name);
+      return Error(Diag::kCheckpoint, "{} has no `{}` with the shape in job.toml", found->path(),
+                   param.name);
   }
   for (const run::StepInput& input : job.model->inputs) {
     if (!run::IsState(input) || found->Find(input.name) == nullptr) continue;
     HEDDLE_TRY(job.model->state[input.name], state.buffer(input.name));
   }
-  job.params = [held = state.held](size_t param) { return held(run::Held::kParam, param); };
+  job.params = [read = state.param_state](size_t param) {
+    return read(run::StateKind::kParam, param);
+  };
   job.text = run.text;
   return job;
 }

@@ -1,4 +1,4 @@
-// A job from the folder of its checkpoints: the model that was trained, and its weights.
+// Loads a job from its checkpoint folder: the trained model and its weights.
 #pragma once
 
 #include <memory>
@@ -10,19 +10,19 @@
 namespace heddle {
 
 struct SavedJob {
-  // As job.toml has them.
+  // The flags in job.toml.
   std::unique_ptr<TrainingFlags> flags;
-  // For one sequence. Sources of weights refer to it.
+  // For batches of one sequence. Sources of weights refer to it.
   std::unique_ptr<run::Model> model;
   int64_t step = 0;
   // Whether tokens are bytes of text.
   bool text = false;
   run::ParamSource params;
-  // What was passed over on the way to the newest checkpoint that is whole.
+  // Incomplete checkpoints that were skipped.
   std::vector<std::string> notes;
 };
 
-// The newest checkpoint, or that of a step.
+// Opens the newest checkpoint, or the checkpoint of `step`.
 Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> step);
 
 }  // namespace heddle

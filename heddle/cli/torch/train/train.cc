@@ -1,8 +1,8 @@
-// heddle train: trains a model on ranks in this process, or in one for each.
+// heddle train: trains a model on ranks in this process, or in one process per rank.
 #include <ostream>
 
 #include "heddle/api/train.h"
-#include "heddle/cli/pass_costs.h"
+#include "heddle/cli/graph/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/training_flags.h"
 #include "heddle/run/metrics/training_log.h"
@@ -36,7 +36,7 @@ struct TrainCommand {
   ExitCode Launch(int64_t ranks, const run::SignalGate& gate, const Streams& streams) const;
 };
 
-// A job that lost a rank begins again from its newest checkpoint, unless it was asked to end.
+// A job that lost a rank restarts from its newest checkpoint, unless a signal stopped it.
 ExitCode TrainCommand::Launch(int64_t ranks, const run::SignalGate& gate,
                               const Streams& streams) const {
   for (int64_t restarts = 0;; ++restarts) {
@@ -86,7 +86,7 @@ class TrainingScreen final : public TrainObserver {
   bool has_failed_ = false;
 };
 
-// Compiles the job to find its mistakes, and starts one process per rank.
+// Compiles the job to find errors, and starts one process per rank.
 Result<ExitCode> TrainCommand::RunOnRanks(const TrainOptions& options, TrainingScreen& screen,
                                           const Streams& streams) const {
   run::SignalGate gate;

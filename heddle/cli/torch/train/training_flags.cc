@@ -5,7 +5,7 @@
 namespace heddle {
 
 void TrainingFlags::Declare(Flags& flags) {
-  // A size that a laptop trains a step of in a second.
+  // A size for which a laptop trains a step in a second.
   options.model.seq_len = 256;
   DeclareStep(flags, options.model);
   flags.Switch(

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "heddle/api/training_job.h"
-#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/train/processes.h"
 
@@ -13,9 +13,9 @@ struct TrainingFlags {
   TrainOptions options;
   CompileFlags compile;
   ProcessFlags process;
-  // All of them as a file, which is written next to checkpoints.
+  // All flags as a file, which is written next to checkpoints.
   std::string text;
-  // All of them, a line each, for comparing them with those of other ranks.
+  // All flags, one per line, for comparison with those of other ranks.
   std::string values;
 
   void Declare(Flags& flags);

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/api/verify.h"
-#include "heddle/cli/compile_flags.h"
+#include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/train/processes.h"
@@ -32,11 +32,11 @@ struct VerifyCommand {
   ProcessFlags process;
   bool json = false;
   std::string job;
-  // For comparing the flags with those of other ranks.
+  // For comparing flags with those of other ranks.
   std::string values;
 
   void Declare(Flags& flags) {
-    // The job that `train` has.
+    // The same default job as `train`.
     options.model.seq_len = 256;
     DeclareStep(flags, options.model);
     DeclareParallelism(flags, options.parallel);
@@ -115,7 +115,7 @@ VerificationOptions VerifyCommand::Options() const {
   return complete;
 }
 
-// Compiles the job to find its mistakes, and starts one process per rank.
+// Compiles the job to find errors, and starts one process per rank.
 Result<ExitCode> RunOnRanks(const VerificationOptions& options, const ProcessFlags& process,
                             VerifyScreen& screen, const Streams& streams) {
   run::SignalGate gate;

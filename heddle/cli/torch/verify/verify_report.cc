@@ -9,7 +9,7 @@
 namespace heddle {
 namespace {
 
-// Steps are shown as they are done: columns do not know what comes.
+// Steps are printed as they finish, so column widths cannot depend on later ones.
 std::string Row(std::string_view step, std::string_view loss, std::string_view hex,
                 std::string_view ranks, std::string_view tensors, std::string_view elements,
                 std::string_view bits) {
@@ -41,7 +41,7 @@ std::string DifferenceText(const run::HashDifference& d, int64_t step) {
 std::string DifferenceText(const VerifiedJob& job, const run::StepRow& row) {
   if (row.hash_difference) return DifferenceText(*row.hash_difference, row.step);
   const run::Difference& d = *row.comparison.first;
-  std::string what = d.held ? fmt::format("{} of `{}`", Name(*d.held), job.params[d.param].name)
+  std::string what = d.kind ? fmt::format("{} of `{}`", Name(*d.kind), job.params[d.param].name)
                             : std::string("loss");
   std::string text = fmt::format("step {} differs: rank {}, {}", row.step, d.rank, what);
   if (d.differing_elements >= 0)
@@ -62,7 +62,7 @@ std::string OriginText(const VerifiedJob& job, const run::VerifyReport& report) 
     text += fmt::format("{} is in step {} on rank {}, of node\n  {}\n", report.origin->what,
                         report.origin->step, report.origin->rank, report.origin->node);
   if (report.pass) text += fmt::format("the first pass that changes bits is {}\n", *report.pass);
-  // A single rank adds nothing up with others.
+  // With a single rank, the order of sums over ranks does not matter.
   if (report.differs() && job.against != "pytorch" && job.reducer != "rank" && job.mesh.ranks() > 1)
     text += fmt::format(
         "sums in the order `{}` depend on which tensors are reduced together; those of "
@@ -149,8 +149,8 @@ nlohmann::ordered_json ToJson(const VerifiedJob& job, const run::VerifyReport& r
     const run::Difference& d = *report.rows.back().comparison.first;
     out["difference"] = {{"step", report.rows.back().step},
                          {"rank", d.rank},
-                         {"what", d.held ? Name(*d.held) : "loss"},
-                         {"name", d.held ? job.params[d.param].name : ""},
+                         {"what", d.kind ? Name(*d.kind) : "loss"},
+                         {"name", d.kind ? job.params[d.param].name : ""},
                          {"element", d.element},
                          {"graph", d.first},
                          {"other", d.second}};

@@ -1,4 +1,4 @@
-// What `heddle verify` found, for people and as JSON.
+// The result of `heddle verify` as text and JSON.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-// What is compared, then a line for each step, then what came out.
+// Describes the comparison. A line for each step and the conclusion follow.
 std::string FormatHead(const VerifiedJob& job);
 std::string FormatStep(const VerifiedJob& job, const run::StepRow& row);
 std::string FormatEnd(const VerifiedJob& job, const run::VerifyReport& report);

@@ -16,7 +16,7 @@ namespace {
 
 struct Way {
   int64_t chunks;
-  // Of what collectives are given.
+  // The dimension of the collectives' operands to divide.
   uint32_t dim;
   bool backward;
 };
@@ -60,15 +60,15 @@ class ChunkSearch {
   std::optional<Graph> found_;
 };
 
-// Collectives that are longer than all the compute that could run beside them, whatever the order.
+// Finds collectives that take longer than all compute that could hide them in any order.
 void ChunkSearch::FindSeeds(const price::SimGraph& sim) {
-  StepShape shape(graph_, sim, Freedom::kNone);
+  ScheduleConstraints constraints(graph_, sim, Freedom::kNone);
   std::vector<Nanos> times{Nanos{}};
-  for (uint32_t anchor : shape.anchors())
+  for (uint32_t anchor : constraints.anchors())
     times.push_back(times.back() + sim.tasks()[anchor].compute);
-  for (const StepShape::Collective& c : shape.collectives()) {
+  for (const ScheduleConstraints::Collective& c : constraints.collectives()) {
     NodeId start(c.start);
-    if (!IsCutStart(graph_, start) || c.deadline == StepShape::kNone) continue;
+    if (!IsCutStart(graph_, start) || c.deadline == ScheduleConstraints::kNone) continue;
     Nanos beside = times[c.deadline] - times[std::min(c.release, c.deadline)];
     if (options_.chunks > 0 || c.length > beside) seeds_.push_back(start);
   }
@@ -76,7 +76,7 @@ void ChunkSearch::FindSeeds(const price::SimGraph& sim) {
 
 std::optional<Cut> ChunkSearch::CutOf(NodeId start, uint32_t dim, const CutRules& rules) const {
   const Type& type = graph_.types()[graph_.type(graph_.operands(start)[0])];
-  // The last dimension is what products sum over.
+  // Products sum over the last dimension, so it cannot be divided.
   if (dim + 1 >= type.rank()) return std::nullopt;
   if (graph_[start].op != op::comm_reduce_scatter) return Cut{dim, 1};
   bool parts = rules.DimAttr(start) == static_cast<int64_t>(dim);
@@ -171,7 +171,7 @@ Status ChunkSearch::Run() {
   HEDDLE_TRY(price::GraphCosts costs, model_.Price(module_, graph_));
   price::SimGraph sim(graph_, costs, sim_.memory);
   price::Replay replay(sim, price::TimelineOptions(model_, sim_));
-  // Who asks for chunks gets them.
+  // Chunks requested by the user ignore the memory limit.
   cap_ = options_.chunks > 0 ? Bytes{INT64_MAX} : options_.overlap.memory.Of(replay.outcome().peak);
   FindSeeds(sim);
   if (seeds_.empty()) return Done{};
@@ -196,8 +196,8 @@ Result<AsyncResult> AsyncTensorParallel(const Module& module, Graph& graph,
                                         const price::SimulateOptions& sim,
                                         const AsyncOptions& options) {
   if (options.chunks < 0 || options.chunks == 1)
-    return Error(Diag::kPassOption, "{} chunks overlap with nothing; 2 or more, or 0 for the best",
-                 options.chunks);
+    return Error(Diag::kPassOption,
+                 "`chunks` is {}; expected 2 or more, or 0 for the fastest number", options.chunks);
   ChunkSearch search(module, graph, model, sim, options);
   HEDDLE_RETURN_IF_ERROR(search.Run());
   if (search.found()) graph = std::move(*search.found());

@@ -1,14 +1,17 @@
-// AsyncTensorParallel: collectives of tensor parallelism, and the products around them, in chunks, so that one chunk computes while another
-// communicates. Where every chunk of rows is there as soon as its own rows are, nothing waits for all of them.
+// AsyncTensorParallel: divides tensor-parallel collectives and the surrounding matrix products into
+// chunks, so that one chunk computes while another communicates. A chunk starts as soon as its own
+// rows are available.
 //
-//   gather, products, scatter                   one after the other: compute stands still twice
-//   gather 0 | products 0 | scatter 0           in two chunks: products 0 run beside gather 1,
-//   gather 1 |            | products 1 | ...    products 1 beside scatter 0
+//   gather, products, scatter                   in sequence: compute is idle twice
+//   gather 0 | products 0 | scatter 0           in two chunks: products 0 overlap gather 1,
+//   gather 1 |            | products 1 | ...    and products 1 overlap scatter 0
 //
-// 1. Collectives that no order can hide are seeds (StepShape's windows).
-// 2. Around them, whatever can be divided into chunks of rows is (ChunkRegion); what needs the whole gets it back by a copy.
+// 1. Collectives that no order can hide are seeds (the windows of ScheduleConstraints).
+// 2. Nodes around the seeds that can be divided by rows form a region (ChunkRegion). Other nodes
+// get the whole tensor from a copy.
 // 3. Chunks take turns (OrderOfChunks).
-// 4. Simulations decide: how many chunks, along which dimension, in which phases, and whether at all.
+// 4. Simulations decide the number of chunks, the dimension, the phases, and whether to divide at
+// all.
 #pragma once
 
 #include <map>
@@ -20,9 +23,9 @@
 namespace heddle::compile {
 
 struct AsyncOptions {
-  // 2 or more: so many, whether that is faster or not. 0: what simulations find best.
+  // At least 2: use this number of chunks even if the step gets slower. 0: simulations decide.
   int64_t chunks = 0;
-  // What schedules are judged by.
+  // Options for the schedules that are compared.
   OverlapOptions overlap;
 };
 
@@ -32,11 +35,11 @@ struct AsyncResult {
   size_t collectives = 0;
   Nanos before;
   Nanos after;
-  // Times of new nodes by name, where the times of those that they stand for were measured.
+  // Times of new nodes by name, if the times of their originals were measured.
   std::map<std::string, Nanos, std::less<>> times;
 };
 
-// The model with times of more nodes beside those that were measured.
+// The model, with additional times of nodes.
 Result<price::CostModel> WithTimes(const price::CostModel& model,
                                    const std::map<std::string, Nanos, std::less<>>& times);
 

@@ -1,4 +1,5 @@
-// async-tensor-parallel: collectives of tensor parallelism and what computes around them, in chunks (async_tensor_parallel.h), for a cluster.
+// async-tensor-parallel: divides tensor-parallel collectives and the surrounding compute into
+// chunks, using the times of a cluster (async_tensor_parallel.h).
 #include "heddle/compile/passes/chunks/async_tensor_parallel.h"
 
 namespace heddle::compile {
@@ -22,8 +23,8 @@ Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassC
     changed = changed | result.changed;
     if (result.changed == Changed::kNo)
       context.AddRemark(graph, {}, RemarkKind::kNoEffect,
-                        "no collective is cut in chunks: none is exposed by its dependence, or the "
-                        "step would not be shorter");
+                        "no collective is divided into chunks: none is exposed because of "
+                        "dependences, or chunks would not shorten the step");
     context.Count("collectives", static_cast<int64_t>(result.collectives));
     context.Count("chunks", result.changed == Changed::kYes ? result.chunks : 0);
     context.Count("microseconds_before", result.before.value / 1000);
@@ -35,12 +36,12 @@ Result<Changed> AsyncPass(Module& module, const AsyncPassOptions& options, PassC
 constexpr OptionDef kAsyncTensorParallelOptions[] = {
     Option<&AsyncPassOptions::memory>(
         "memory",
-        "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
-        "empty: that peak"),
-    Option<&AsyncPassOptions::chunks>(
-        "chunks", "so many, whether that is faster or not; 0: what simulations find fastest"),
+        "memory limit, as in 5GiB, or +1GiB above the peak of the given order (empty: that peak)"),
+    Option<&AsyncPassOptions::chunks>("chunks",
+                                      "number of chunks, even if the step gets slower (0: the "
+                                      "number that simulations find fastest)"),
     Option<&AsyncPassOptions::reorder_compute>(
-        "reorder_compute", "schedules are judged with gradients of weights computed later")};
+        "reorder_compute", "allow schedules that compute gradients of weights later")};
 constexpr std::string_view kAsyncTensorParallelStats[] = {
     "collectives", "chunks", "microseconds_before", "microseconds_after"};
 
@@ -49,8 +50,8 @@ constexpr std::string_view kAsyncTensorParallelStats[] = {
 HEDDLE_DEFINE_PASS(async_tensor_parallel){
     .name = "async-tensor-parallel",
     .summary =
-        "cuts collectives of tensor parallelism, and what computes around them, in chunks "
-        "that overlap",
+        "Divides exposed tensor-parallel collectives and the surrounding compute into overlapping "
+        "chunks",
     .run = Run<AsyncPass>,
     .make_options = Make<AsyncPassOptions>,
     .options = kAsyncTensorParallelOptions,

@@ -1,17 +1,28 @@
-// chunk-loss: makes scores, loss and their gradients so many rows at a time, so that scores of all rows never exist at once.
+// chunk-loss: computes scores, loss and their gradients for some rows at a time, so that the scores
+// of all rows never exist at the same time.
 //
-//  fwd:                                                          fwd:
-//   %s = aten.mm(%x, %w)               : f32[16,48]               %x_0 = aten.slice.Tensor(%x, dim=0, start=0, end=8)
-//   %p = aten._log_softmax(%s)                                    %s_0 = aten.mm(%x_0, %w)           keep=must_recompute
-//   %l, %n = aten.nll_loss_forward(%p, %labels)       becomes     %p_0 = aten._log_softmax(%s_0)     keep=must_recompute
-//  bwd:                                                           %l_0, %n_0 = aten.nll_loss_forward(%p_0, %labels_0)
-//   %dp = aten.nll_loss_backward(%d, %p, %labels, %n)             ... the next rows; %l = aten.add.Tensor(%l_0, %l_1)
-//   %ds = aten._log_softmax_backward_data(%dp, %p)               bwd:
-//   %dx = aten.mm(%ds, %wt)                                       the same so many rows at a time; rows of %dx are put together,
-//                                                                 parts of gradients of weights added
+//  fwd:
+//   %s = aten.mm(%x, %w)                         : f32[16,48]
+//   %p = aten._log_softmax(%s)
+//   %l, %n = aten.nll_loss_forward(%p, %labels)
+//  bwd:
+//   %dp = aten.nll_loss_backward(%d, %p, %labels, %n)
+//   %ds = aten._log_softmax_backward_data(%dp, %p)
+//   %dx = aten.mm(%ds, %wt)
 //
-// `rematerialize`, behind it, makes the scores again in backward: that is one more product, and what it costs. Losses and gradients of weights
-// are sums of sums, in f32, and round differently.
+// becomes
+//
+//  fwd:
+//   %x_0 = aten.slice.Tensor(%x, dim=0, start=0, end=8)
+//   %s_0 = aten.mm(%x_0, %w)            keep=must_recompute
+//   %p_0 = aten._log_softmax(%s_0)      keep=must_recompute
+//   %l_0, %n_0 = aten.nll_loss_forward(%p_0, %labels_0)
+//   ... the next rows; %l = aten.add.Tensor(%l_0, %l_1)
+//  bwd:
+//   the same rows in turn; rows of %dx are concatenated, gradients of weights are added
+//
+// A later `rematerialize` recomputes the scores in backward, which costs one more matrix product.
+// Losses and gradients of weights are sums of partial sums in f32, and round differently.
 #include <algorithm>
 #include <optional>
 
@@ -29,8 +40,8 @@ struct ChunkLossOptions {
   int64_t rows = 1024;
 };
 
-// Moves views and layouts that backward reads in front of it. Whether any moved, after which ids of
-// the graph are void; none if an operand cannot be made in time.
+// Moves views and layouts that backward reads before it. Returns whether any moved, which
+// invalidates ids of the graph. Nullopt if an operand cannot be computed early enough.
 std::optional<bool> BringOperands(Graph& graph, const LossRegion& region) {
   if (region.backward().empty()) return false;
   const NodeId anchor = region.backward().front();
@@ -81,7 +92,7 @@ Result<Changed> ChunkOne(Graph& graph, const std::string& loss, const ChunkLossO
     if (!region.why_not().empty()) return decline(region.why_not());
     if (rows <= options.rows) return decline(fmt::format("it has {}", Counted(rows, "row")));
     std::optional<bool> moved = BringOperands(graph, region);
-    if (!moved) return decline("backward makes what it needs too late");
+    if (!moved) return decline("backward computes its operands too late");
     if (*moved) continue;
     HEDDLE_RETURN_IF_ERROR(RegionWriter(graph, context.mesh(), region).Run());
     context.Count("losses");
@@ -92,7 +103,7 @@ Result<Changed> ChunkOne(Graph& graph, const std::string& loss, const ChunkLossO
 
 Result<Changed> ChunkLoss(Graph& graph, const ChunkLossOptions& options, PassContext& context) {
   if (options.rows < 1)
-    return Error(Diag::kPassOption, "a chunk of {} rows has none", options.rows);
+    return Error(Diag::kPassOption, "`rows` is {}; expected at least 1", options.rows);
   std::vector<std::string> losses;
   for (NodeId id : graph.nodes()) {
     if (graph[id].op == op::nll_loss_forward && graph[id].phase == Phase::kForward)
@@ -107,14 +118,14 @@ Result<Changed> ChunkLoss(Graph& graph, const ChunkLossOptions& options, PassCon
 }
 
 constexpr OptionDef kChunkLossOptions[] = {
-    Option<&ChunkLossOptions::rows>("rows", "rows of a rank that are made at a time")};
+    Option<&ChunkLossOptions::rows>("rows", "rows of a rank that are computed at a time")};
 constexpr std::string_view kChunkLossStats[] = {"losses", "chunks"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(chunk_loss){
     .name = "chunk-loss",
-    .summary = "Makes scores, loss and gradients so many rows at a time",
+    .summary = "Computes scores, loss and their gradients for some rows at a time",
     .run = Run<ChunkLoss>,
     .make_options = Make<ChunkLossOptions>,
     .options = kChunkLossOptions,

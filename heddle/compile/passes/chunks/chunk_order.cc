@@ -14,16 +14,17 @@ class TurnTaker {
   std::vector<NodeId> Run();
 
  private:
-  // What comes first, where a thread need not wait: a chunk; all else; a chunk that is far ahead of others, and so keeps weights alive.
+  // Priority among threads that need not wait: a chunk; other nodes; a chunk far ahead of others,
+  // which keeps weights alive.
   enum class Turn : uint8_t { kNow, kRest, kLeads, kStalls };
   static constexpr int64_t kMostLead = 2;
 
   struct Thread {
     std::vector<uint32_t> nodes;
-    // By place: how long until the next collective of the thread starts.
+    // Indexed by position: time until the thread starts its next collective.
     std::vector<Nanos> until_start;
     size_t next = 0;
-    // Collectives that it has started.
+    // The number of collectives that it has started.
     int64_t starts = 0;
     bool done() const { return next == nodes.size(); }
   };
@@ -31,7 +32,7 @@ class TurnTaker {
   Nanos StallOf(uint32_t node) const;
   void Emit(uint32_t node);
   void EmitWith(uint32_t node);
-  // Unlisted nodes that must come before; false if one of them stands in a thread.
+  // Collects unlisted nodes that must come first. Returns false if one of them belongs to a thread.
   bool FindMissing(uint32_t node);
   bool FillGap(Nanos until);
   Thread* Choose();
@@ -105,7 +106,7 @@ void TurnTaker::Emit(uint32_t node) {
   const price::Task& task = sim_.tasks()[node];
   listed_[node] = true;
   order_.push_back(NodeId(node));
-  // What depends on parameters alone is taken to be there in time.
+  // Nodes that depend only on parameters are assumed to be available in time.
   bool timed = !threads_.floats[node];
   if (task.kind == price::Task::Kind::kStart && timed) {
     Nanos& free = stream_free_[task.stream];
@@ -122,7 +123,7 @@ void TurnTaker::EmitWith(uint32_t node) {
   for (uint32_t one : missing) Emit(one);
 }
 
-// Copies that are ready, while there is nothing else to do.
+// Runs ready copies while no thread can run.
 bool TurnTaker::FillGap(Nanos until) {
   while (first_filler_ < fillers_.size() && listed_[fillers_[first_filler_]]) ++first_filler_;
   constexpr size_t kLookAt = 8;

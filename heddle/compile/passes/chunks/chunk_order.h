@@ -1,9 +1,11 @@
-// OrderOfChunks: chunks run in turns, so that one computes while another communicates.
+// OrderOfChunks: interleaves chunks, so that one computes while another communicates.
 //
-// Every chunk is a thread of nodes in the order of the graph; all else that computes is one more, and waits until no chunk can run. A clock
-// goes through them: of the threads that need not wait, the one runs that starts its next collective first. So a few small kernels between two
-// collectives of one chunk cut in on the long ones of another. What depends on parameters alone, and copies that put
-// chunks together, stand before the first that needs them; copies also where compute would stand still.
+// Each chunk is a thread of nodes in graph order. All other compute is one more thread, which runs
+// when no chunk can. The order follows a clock: among threads that need not wait, the next one is
+// the thread that starts its next collective first. A few small kernels between two collectives of
+// one chunk therefore interrupt the long kernels of another chunk. Nodes that depend only on
+// parameters, and copies that join chunks, come right before their first reader. Copies also fill
+// times when compute would be idle.
 #pragma once
 
 #include <vector>
@@ -14,12 +16,12 @@ namespace heddle::compile {
 
 inline constexpr uint32_t kNoChunk = UINT32_MAX;
 
-// By node: its chunk, or kNoChunk; and whether it may stand anywhere before its readers.
+// Indexed by node: its chunk, or kNoChunk, and whether it may be anywhere before its readers.
 struct ChunkThreads {
   uint32_t chunks = 0;
   std::vector<uint32_t> chunk_of;
   std::vector<bool> floats;
-  // Of those that float, what fills gaps.
+  // Floating nodes that may fill idle times.
   std::vector<bool> fills;
 };
 

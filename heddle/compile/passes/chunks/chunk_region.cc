@@ -32,7 +32,7 @@ void ChunkRegion::Grow(NodeId start, const Cut& cut) {
   }
 }
 
-// Whoever makes the value, and whoever reads it.
+// Adds the producer and the readers of the value.
 void ChunkRegion::Reach(ValueId v) {
   const Cut cut = *values_[v.index()];
   if (NodeId producer = graph_[v].producer) {
@@ -104,7 +104,7 @@ bool ChunkRegion::TrimOnce() {
   MarkNear();
   size_t count = graph_.node_count();
   std::vector<bool> keep(count);
-  // Behind the last collective: what leads to the first products.
+  // After the last collective, keep nodes that lead to the first products.
   for (uint32_t n = static_cast<uint32_t>(count); n-- > 0;) {
     if (!in_[n]) continue;
     bool leads = false;
@@ -112,21 +112,21 @@ bool ChunkRegion::TrimOnce() {
       for (const Use& use : uses_.of(v)) leads = leads || keep[use.node.index()];
     }
     if (IsStart(NodeId(n))) {
-      // Its wait is kept, or products stand right before it.
+      // Keep the wait, or the products right before it.
       keep[n] = leads;
     } else if (ahead_[n]) {
       keep[n] = true;
     } else {
       keep[n] = behind_[n] && ((Works(NodeId(n)) && since_[n] == 1) || (since_[n] == 0 && leads));
     }
-    // The wait for what products gave.
+    // The wait for a collective of product results.
     if (graph_[NodeId(n)].op == op::comm_wait) {
       NodeId start = graph_[graph_.operands(NodeId(n))[0]].producer;
       NodeId given = graph_[graph_.operands(start)[0]].producer;
       keep[n] = keep[n] || ahead_[n] || (given && in_[given.index()] && since_[given.index()] > 0);
     }
   }
-  // Before the first: what leads from the last products to it.
+  // Before the first collective, keep nodes that lead from the last products to it.
   for (uint32_t n = 0; n < count; ++n) {
     if (!in_[n] || behind_[n] || IsStart(NodeId(n))) continue;
     bool led = false;
@@ -141,7 +141,8 @@ bool ChunkRegion::TrimOnce() {
   return dropped;
 }
 
-// A collective at the end of the region costs a copy of all that products make of it. False if none is too dear.
+// A collective at the end of the region requires a copy of all results of its products. Returns
+// false if no such collective is too expensive.
 bool ChunkRegion::DropDear(const price::SimGraph& sim, const price::CostModel& model) {
   bool dropped = false;
   MarkNear();

@@ -1,7 +1,8 @@
 // ChunkRegion: the nodes of a graph that run chunk by chunk.
 //
-// Grown from a collective: whoever makes what is divided, or reads it, joins if its call can be divided the same way. Then trimmed: before the
-// first collective and behind the last, nothing but the products next to them stays, because that is what hides them.
+// It grows from a collective: producers and readers of a divided value join if their calls can be
+// divided in the same way. Then it is trimmed: before the first and after the last collective, only
+// the adjacent matrix products stay, because they hide the collectives.
 #pragma once
 
 #include <vector>
@@ -13,21 +14,22 @@ namespace heddle::compile {
 
 class ChunkRegion : public CutRegion {
  public:
-  // All outlive this. `fixed` nodes never join.
+  // All must outlive this. `fixed` nodes never join.
   ChunkRegion(const Graph& graph, const Uses& uses, CutRules& rules, std::vector<bool> fixed);
 
-  // From a collective whose operand is divided like that.
+  // Grows the region from a collective whose operand is divided by `cut`.
   void Grow(NodeId start, const Cut& cut);
-  // What does not pay is left out with `if_cheap`.
+  // Trims the region. With `if_cheap`, also removes collectives that are not worth dividing.
   void Trim(const price::SimGraph& sim, const price::CostModel& model, bool if_cheap);
 
-  // How many collectives are in it.
+  // The number of collectives in the region.
   size_t collectives() const;
 
  private:
   void Join(NodeId node, const std::optional<NodeCut>& cut);
   void Reach(ValueId v);
-  // Leaves out what is too far from collectives; true if that was anything, and more may be now.
+  // Removes nodes too far from collectives. Returns true if it removed any, because others may
+  // follow.
   bool TrimOnce();
   bool DropDear(const price::SimGraph& sim, const price::CostModel& model);
   void MarkNear();
@@ -38,7 +40,8 @@ class ChunkRegion : public CutRegion {
   std::vector<bool> refused_;
   std::vector<ValueId> open_;
   Phase phase_ = Phase::kForward;
-  // By node: a collective of the region comes before it, or after it; products since the last one, or up to the next.
+  // Indexed by node: whether a collective of the region comes before or after it; products since
+  // the last collective, or until the next one.
   std::vector<bool> behind_;
   std::vector<bool> ahead_;
   std::vector<uint32_t> since_;

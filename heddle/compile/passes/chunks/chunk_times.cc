@@ -16,7 +16,7 @@ Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
   HEDDLE_TRY(price::GraphCosts whole, plain.Price(module, before));
   HEDDLE_TRY(price::GraphCosts parts, plain.Price(module, after));
   const Nanos launch = model.cluster().device.launch;
-  // The launch that the rules add to every node; otherwise measured times include it.
+  // Launch time that the rules add to each node. If 0, measured times include launches.
   const Nanos added = model.options().rules.launch;
   for (const PieceCopy& copy : writer.copies()) {
     NodeId from = before[before.FindValue(copy.original)].producer;

@@ -1,4 +1,4 @@
-// What chunks cost where the times of whole calls were measured.
+// Times of chunks of calls whose whole times were measured.
 #pragma once
 
 #include <map>
@@ -9,8 +9,9 @@
 
 namespace heddle::compile {
 
-// By name. A chunk takes of the measured time what its call takes of the whole call's by the model of the device, which knows how products
-// lose efficiency with their sizes. Copies stream at the rate of the measurements. `costs` are those of `before`.
+// Times by name. A chunk's share of the measured time is its share in the device model, which
+// includes the loss of efficiency of small products. Copies stream at the measured rate. `costs`
+// must be those of `before`.
 Result<std::map<std::string, Nanos, std::less<>>> TimesOfChunks(
     const Module& module, const Graph& before, const Graph& after, const price::CostModel& model,
     const price::GraphCosts& costs, const RegionWriter& writer);

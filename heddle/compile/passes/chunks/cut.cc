@@ -14,7 +14,7 @@ struct FactorCut {
   int64_t blocks;
 };
 
-// The loop that a cut of a dimension divides. Blocks count whole loops outside of it.
+// The loop that a cut of a dimension divides. Blocks are whole iterations of an outer loop.
 std::optional<FactorCut> FactorAt(const Factors& factors, const DimFactors& dim, int64_t blocks) {
   for (FactorId f : dim) {
     int64_t size = factors.factors[f].size;
@@ -27,7 +27,7 @@ std::optional<FactorCut> FactorAt(const Factors& factors, const DimFactors& dim,
   return std::nullopt;
 }
 
-// How a tensor is divided if this loop is. False if it has the loop twice.
+// The cut of a tensor if this loop is divided. Returns false if the tensor has the loop twice.
 bool CutOf(const Factors& factors, const TensorFactors& tensor, const FactorCut& of,
            std::optional<Cut>& out) {
   for (uint32_t d = 0; d < tensor.size(); ++d) {
@@ -46,7 +46,7 @@ bool CutOf(const Factors& factors, const TensorFactors& tensor, const FactorCut&
 }  // namespace
 
 bool IsCutStart(const Graph& graph, NodeId node) {
-  // Other ops, such as copies to the host, need not have a purpose.
+  // Other ops, such as copies to the host, may have no purpose.
   std::optional<CollectiveKind> kind = CollectiveKindOf(graph[node].op);
   return kind && *kind != CollectiveKind::kAllToAll && WhyOf(graph, node) == Why::kTensor;
 }
@@ -78,7 +78,7 @@ int64_t CutRules::DimAttr(NodeId node) const {
 
 bool CutRules::Divides(const Type& type, const Cut& cut) const {
   if (cut.kind == Cut::Kind::kSum) return true;
-  // A piece has as many of its own rows as it has.
+  // A piece has its own number of rows.
   if (cut.kind == Cut::Kind::kOwn && IsSymbol(type.dims[cut.dim])) return true;
   if (type.async || cut.dim >= type.rank() || IsSymbol(type.dims[cut.dim])) return false;
   int64_t size = type.dims[cut.dim];

@@ -38,7 +38,7 @@ void LossRegion::SetCuts(NodeId node) {
     if (values_[v.index()]) {
       cut.operands[i] = values_[v.index()];
     } else if (part == Part::kSum && graph_[node].op == op::mm) {
-      // A product over rows has them in both operands.
+      // A product that sums over rows has rows in both operands.
       cut.operands[i] = i == 0 ? kColumns : kRows;
     } else if (labels || (part == Part::kScores && i == 0)) {
       cut.operands[i] = kRows;
@@ -75,7 +75,7 @@ Attrs LossRegion::AttrsOf(NodeId node, int64_t /*piece*/) const {
   return attrs;
 }
 
-// Backward makes scores again.
+// Backward recomputes the scores.
 Keep LossRegion::KeepOf(ValueId v) const {
   const bool forward = graph_[graph_[v].producer].phase == Phase::kForward;
   const bool again = forward && wide_[v.index()] && !graph_.types()[graph_.type(v)].async;
@@ -91,11 +91,11 @@ bool LossRegion::Sums(NodeId node) const {
 bool LossRegion::Accepts(NodeId loss) {
   const Type& scores = graph_.types()[graph_.type(graph_.operands(loss)[0])];
   if (!Sums(loss)) {
-    Refuse(loss, "does not sum");
+    Refuse(loss, "does not compute a sum");
   } else if (graph_.operands(loss).size() > 2 && graph_.operands(loss)[2]) {
-    Refuse(loss, "weighs its classes");
+    Refuse(loss, "has class weights");
   } else if (scores.rank() != 2 || IsSymbol(scores.dims[0])) {
-    Refuse(loss, "has no fixed number of rows");
+    Refuse(loss, "has a number of rows that is known only at run time");
   } else {
     rows_ = scores.dims[0];
   }
@@ -116,7 +116,7 @@ void LossRegion::Add(NodeId node, Part part) {
   }
 }
 
-// Rows of classes, or of one number each.
+// Whether the value has rows of classes, or rows of one number.
 bool LossRegion::HasRows(ValueId v) const {
   const Type& type = graph_.types()[graph_.type(v)];
   if (type.async || type.rank() < 2) return false;
@@ -136,7 +136,7 @@ bool LossRegion::KeepsColumns(NodeId node) const {
              graph_.types()[graph_.type(to)].dims.back();
 }
 
-// Whether what the node does along a dimension, it does along the last.
+// Whether the node's dimension attribute is the last dimension.
 bool LossRegion::AlongColumns(NodeId node) const {
   const AttrValue* dim = graph_.attrs(node).Find("dim");
   ValueId v = graph_.operands(node)[0];
@@ -200,10 +200,10 @@ void LossRegion::FindForward(NodeId loss) {
     open.pop_back();
     NodeId node = graph_[v].producer;
     if (!node || graph_[node].phase != Phase::kForward)
-      return Refuse(loss, "reads scores that forward does not make");
+      return Refuse(loss, "reads scores that forward does not compute");
     if (part_[node.index()] != Part::kNone) continue;
     Part part = PartOf(node);
-    if (part == Part::kNone) return Refuse(node, "does not go row by row");
+    if (part == Part::kNone) return Refuse(node, "cannot be computed row by row");
     Add(node, part);
     NodeId launch = LaunchOf(graph_, node);
     if (launch) part_[launch.index()] = Part::kRows;
@@ -224,7 +224,7 @@ void LossRegion::FindBackward() {
     bool waits = launch && part_[launch.index()] == Part::kRows;
     if (!waits && !ReadsWide(node)) continue;
     Part part = waits ? Part::kRows : PartOf(node);
-    if (part == Part::kNone) return Refuse(node, "does not go row by row");
+    if (part == Part::kNone) return Refuse(node, "cannot be computed row by row");
     Add(node, part);
     backward_.push_back(node);
   }
@@ -238,7 +238,7 @@ void LossRegion::CheckReaders() {
         if (uses_.is_output(v)) return Refuse(node, "is an output");
         for (const Use& use : uses_.of(v)) {
           if (part_[use.node.index()] == Part::kNone)
-            return Refuse(use.node, "reads scores, and does not go row by row");
+            return Refuse(use.node, "reads scores, but cannot be computed row by row");
         }
       }
     }

@@ -1,9 +1,10 @@
-// LossRegion: the nodes of a step whose values have a row for each token and a column for each class.
-// They run for some rows after the others: forward before the loss, backward before its first node.
-// In pieces all values have two dimensions.
+// LossRegion: the nodes whose values have a row for each token and a column for each class. They
+// run for some rows at a time: in forward before the loss, in backward before its first node.
+// Pieces have two dimensions.
 //
-// From the product that makes the scores to the sum that is the loss, and in backward from there to the products that make gradients of what
-// the scores were made of. Nothing else reads these values, so they can be made row by row.
+// The region reaches from the product that computes the scores to the sum that is the loss. In
+// backward it continues to the products that compute the gradients of the scores' inputs. No other
+// node reads these values, so they can be computed row by row.
 #pragma once
 
 #include <string>
@@ -15,14 +16,14 @@ namespace heddle::compile {
 
 class LossRegion : public CutRegion {
  public:
-  // `loss` is a nll_loss_forward. A piece has `rows_of_piece` rows, the last one maybe fewer; `rules`
-  // has the number of pieces. All references outlive this.
+  // `loss` is a nll_loss_forward. A piece has `rows_of_piece` rows, the last one possibly fewer.
+  // `rules` has the number of pieces. All references must outlive this.
   LossRegion(const Graph& graph, const Uses& uses, CutRules& rules, NodeId loss,
              int64_t rows_of_piece);
 
-  // Why it cannot be made row by row; empty if it can.
+  // The reason if it cannot be computed row by row; otherwise empty.
   const std::string& why_not() const { return why_not_; }
-  // In their order.
+  // In execution order.
   const std::vector<NodeId>& backward() const { return backward_; }
 
   Attrs AttrsOf(NodeId node, int64_t piece) const override;
@@ -34,17 +35,17 @@ class LossRegion : public CutRegion {
  private:
   enum class Part : uint8_t {
     kNone,
-    // Rows in, rows out.
+    // Maps rows to rows.
     kRows,
-    // Shows what it is given in another shape.
+    // Reshapes its operand.
     kShape,
-    // The other way round: a column for each row.
+    // Transposed: a column for each row.
     kTurned,
-    // The product that makes the scores.
+    // The product that computes the scores.
     kScores,
     // A sum over rows: the loss, or the gradient of a weight.
     kSum,
-    // A product that makes rows of something else.
+    // A product that computes rows of other columns.
     kOut,
   };
 
@@ -52,7 +53,8 @@ class LossRegion : public CutRegion {
   bool Accepts(NodeId loss);
   void FindForward(NodeId loss);
   void FindBackward();
-  // Of a node that makes, or reads, rows of classes. kNone if it is not among those that go row by row.
+  // The part of a node that produces or reads rows of classes; kNone if the region cannot contain
+  // it.
   Part PartOf(NodeId node) const;
   Part PartOfProduct(NodeId node) const;
   bool HasRows(ValueId v) const;
@@ -67,7 +69,7 @@ class LossRegion : public CutRegion {
   int64_t rows_of_piece_;
   int64_t rows_ = 0;
   std::string why_not_;
-  // By node; by value.
+  // Indexed by node, and by value.
   std::vector<Part> part_;
   std::vector<bool> wide_;
   std::vector<bool> turned_;

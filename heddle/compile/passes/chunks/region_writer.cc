@@ -132,7 +132,7 @@ ValueId RegionWriter::Join(ValueId v, const Cut& cut) {
   }
   ValueId whole = nodes_.Cat(anchor_, pieces, dim, joined, name);
   if (cut.blocks == 1) {
-    // It takes over the name of `v`.
+    // The join takes the name of `v`.
     moves_.push_back(name);
     return whole;
   }
@@ -153,7 +153,7 @@ void RegionWriter::AddToSum(ValueId v, int64_t piece) {
   if (piece > 0) {
     const std::string name(graph_.name(v));
     part = nodes_.Add(Inserter::Before(anchor_), op::add_Tensor, name, {sum, part}, {}, wide);
-    // The last one takes over the name of `v`.
+    // The last sum takes the name of `v`.
     moves_.emplace_back(piece + 1 < region_.pieces() ? graph_.name(part) : name);
   }
   sum = part;
@@ -188,7 +188,7 @@ void RegionWriter::AddWhole(ValueId v) {
     return;
   }
   if (region_.uses().of(v).empty() && !region_.uses().is_output(v)) return;
-  // The same in every piece.
+  // All pieces have the same value.
   ValueId whole = of(v, 0);
   rewriter_.SwapNames(whole, v);
   for (size_t i = 0; i < pieces_.size(); ++i) {
@@ -210,7 +210,7 @@ NodeId RegionWriter::UndoneSplit(NodeId node, const std::vector<ValueId>& operan
   ValueId whole = graph_.operands(split)[0];
   NodeId maker = graph_[whole].producer;
   while (maker && graph_[maker].op == op::view) maker = graph_[graph_.operands(maker)[0]].producer;
-  // What surely lies in rows.
+  // Only these are known to have contiguous rows.
   if (!maker || (graph_[maker].op != op::comm_wait && graph_[maker].op != op::mm)) return {};
   const Dims& dims = graph_.types()[graph_.type(whole)].dims;
   const Dims& part = graph_.types()[graph_.type(operands[0])].dims;

@@ -35,7 +35,7 @@ struct PieceCopy {
 
 class RegionWriter {
  public:
-  // All outlive this.
+  // All must outlive this.
   RegionWriter(Graph& graph, const Mesh& mesh, CutRegion& region)
       : graph_(graph),
         mesh_(mesh),
@@ -44,11 +44,11 @@ class RegionWriter {
         nodes_(graph, rewriter_),
         pieces_(static_cast<size_t>(region.pieces())) {}
 
-  // Ids of the graph are void afterwards.
+  // Invalidates ids of the graph.
   Status Run();
 
   const std::vector<PieceCopy>& copies() const { return copies_; }
-  // Slices and joins, by name; and views that have the names of values that are now in pieces.
+  // Names of slices and joins, and of views that have the names of values that are now in pieces.
   const std::vector<std::string>& moves() const { return moves_; }
   const std::vector<std::string>& views() const { return views_; }
 
@@ -57,20 +57,20 @@ class RegionWriter {
   Status AddCopy(NodeId node, int64_t piece);
   ValueId Operand(NodeId node, size_t operand, int64_t piece);
   ValueId Slice(ValueId v, const Cut& cut, int64_t piece);
-  // Nodes outside of the region that read only the type of `v` read that of a piece.
+  // Nodes outside the region that read only the type of `v` read the type of a piece.
   void LeaveType(ValueId v);
   void AddWhole(ValueId v);
   ValueId Join(ValueId v, const Cut& cut);
-  // Adds the piece to the sum of those before it, if anything reads the whole. Right after the
-  // piece, so that only one sum exists.
+  // Adds the piece to the sum of the earlier ones, if any node reads the whole. The sum directly
+  // follows the piece, so that only one sum exists.
   void AddToSum(ValueId v, int64_t piece);
   ValueId Cast(ValueId v, TypeId type);
   std::string NameOf(ValueId v, int64_t piece) const {
     return region_.style().keeps_names ? PieceName(graph_.name(v), piece)
                                        : std::string(graph_.name(v));
   }
-  // The split whose parts a node joins again without moving anything, and that nothing else reads;
-  // or none.
+  // The split whose parts the node concatenates again unchanged, if nothing else reads the parts;
+  // otherwise none.
   NodeId UndoneSplit(NodeId node, const std::vector<ValueId>& operands) const;
   void Drop(NodeId copy);
   ValueId of(ValueId v, int64_t piece) const {
@@ -82,13 +82,13 @@ class RegionWriter {
   CutRegion& region_;
   Rewriter rewriter_;
   PieceNodes nodes_;
-  // Where nodes are written now.
+  // The position where nodes are written.
   NodeId anchor_;
-  // By piece and value of the region: the value in that piece.
+  // Keyed by piece and value of the region: the value for that piece.
   std::vector<std::unordered_map<uint32_t, ValueId>> pieces_;
-  // Slices of values that are whole, by dimension and piece.
+  // Slices of whole values, keyed by value, dimension and piece.
   std::map<std::tuple<ValueId, uint32_t, int64_t>, ValueId> slices_;
-  // By value: the sum of its pieces so far.
+  // Keyed by value: the sum of its pieces so far.
   std::unordered_map<uint32_t, ValueId> sums_;
   std::vector<PieceCopy> copies_;
   std::vector<std::string> moves_;

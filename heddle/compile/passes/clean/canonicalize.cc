@@ -5,12 +5,15 @@
 //   %c = aten.t(%b)                        becomes      %d = aten.exp(%x)
 //   %d = aten.exp(%c)
 //
-// One walk; operands are looked at after the replacements before them, so that chains collapse at once:
-//   1. alias, detach, lift_fresh; view, reshape, _unsafe_view, expand to the shape that is there; slice of everything;
-//      squeeze of nothing; a permutation that moves nothing: replaced by their operand;
-//   2. a permutation of a permutation (t, transpose, permute) that together move nothing: replaced by the inner operand.
-// The inner permutation is left for dce: others may use it. A view and what it shows are one storage, so nothing is read
-// after an update that was not before. Save decisions of what goes pass to what stays.
+// One walk. Operands are resolved after earlier replacements, so that whole chains collapse in one
+// walk:
+//   1. alias, detach and lift_fresh; view, reshape, _unsafe_view and expand to the same shape; a
+//      slice of everything; a squeeze without effect; an identity permutation: replaced by their
+//      operand;
+//   2. a permutation of a permutation (t, transpose, permute) that is the identity: replaced by the
+//      inner operand.
+// The inner permutation stays for dce, because it may have other readers. A view and its operand
+// share a storage, so no read moves after an update. The remaining value takes over save decisions.
 #include <numeric>
 
 #include "heddle/compile/manager/pass.h"
@@ -36,7 +39,7 @@ class Canonicalizer {
   }
 
  private:
-  // What a view is equal to, or none.
+  // The value that a view equals, or none.
   ValueId Source(NodeId id) const {
     ValueId operand = rewriter_.Resolve(graph_.operands(id)[0]);
     if (SamePlace(operand, graph_[id].first_result) && IsIdentity(id)) return operand;
@@ -51,7 +54,7 @@ class Canonicalizer {
     return SamePlace(origin, graph_[id].first_result) ? origin : ValueId();
   }
 
-  // One type and one placement: nothing to be seen of the node but its name.
+  // Whether the values have equal types and placements, so that only the name differs.
   bool SamePlace(ValueId a, ValueId b) const {
     return graph_[a].type == graph_[b].type && graph_[a].placement == graph_[b].placement;
   }
@@ -59,7 +62,7 @@ class Canonicalizer {
   bool IsIdentity(NodeId id) const {
     OpId op = graph_[id].op;
     if (op == op::alias || op == op::detach || op == op::lift_fresh) return true;
-    // With the type unchanged, these cannot have moved anything.
+    // With an unchanged type, these ops move no elements.
     if (op == op::view || op == op::reshape || op == op::_unsafe_view || op == op::expand ||
         op == op::slice_Tensor || op == op::squeeze || op == op::squeeze_dim ||
         op == op::squeeze_dims) {
@@ -78,7 +81,8 @@ class Canonicalizer {
     return op == op::t || op == op::transpose_int || op == op::permute;
   }
 
-  // Which operand dimension each result dimension is. The module verifies, so attributes are in range.
+  // The operand dimension of each result dimension. The module is valid, so attributes are in
+  // range.
   std::vector<size_t> Order(NodeId id) const {
     size_t rank = graph_.types().rank(graph_.type(graph_[id].first_result));
     auto wrap = [&](int64_t dim) {

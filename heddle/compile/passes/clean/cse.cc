@@ -1,14 +1,15 @@
-// cse: computes equal things once.
+// cse: computes equal values once.
 //
 //   %a = aten.exp(%x)
 //   %b = aten.exp(%x)                     becomes      %a = aten.exp(%x)
 //   %c = aten.add.Tensor(%a, %b)                       %c = aten.add.Tensor(%a, %a)
 //
-// One walk with a hash table. Two nodes are equal if op, attributes, operands (after earlier merges), result types and
-// placements, and phase are. Phases stay apart: what backward computes again, it does so on purpose. Random and unknown
-// ops and collectives are never merged. A value whose storage an update takes over merges with nothing: the other value is
-// still read, or taken over itself. Views merge all the same, because they share one storage anyway. Of two save decisions
-// the stronger stays.
+// One walk with a hash table. Two nodes are equal if they have the same op, attributes, operands
+// (after earlier merges), result types, placements and phase. Phases stay separate, because
+// backward recomputes values on purpose. Random ops, unknown ops and collectives are never merged.
+// A value whose storage an update takes over is not merged: the other value is still read, or taken
+// over itself. Views are merged anyway, because they share one storage. The stronger of two save
+// decisions wins.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/core/base/hash.h"
 #include "heddle/core/ir/storage.h"
@@ -18,7 +19,7 @@ namespace {
 
 class Merger {
  public:
-  explicit Merger(Graph& graph) : graph_(graph), takeovers_(graph), rewriter_(graph) {}
+  explicit Merger(Graph& graph) : graph_(graph), donations_(graph), rewriter_(graph) {}
 
   Result<Changed> Run(PassContext& context) {
     first_.Reserve(graph_.node_count());
@@ -44,7 +45,7 @@ class Merger {
     Effect effect = graph_.op(id).effect();
     if (effect != Effect::kPure) return effect == Effect::kView;
     return std::ranges::none_of(graph_.results(id),
-                                [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+                                [&](ValueId v) { return static_cast<bool>(donations_.taker(v)); });
   }
 
   uint64_t Hash(NodeId id) const {
@@ -76,7 +77,7 @@ class Merger {
   }
 
   Graph& graph_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   Rewriter rewriter_;
   HashIndex first_;
 };
@@ -91,7 +92,7 @@ constexpr std::string_view kCseStats[] = {"merged"};
 
 HEDDLE_DEFINE_PASS(cse){
     .name = "cse",
-    .summary = "Computes equal things of one phase once",
+    .summary = "Computes equal values of one phase once",
     .run = Run<CommonSubexpressions>,
     .stats = kCseStats,
 };

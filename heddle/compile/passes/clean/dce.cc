@@ -4,8 +4,8 @@
 //   %b = aten.exp(%x)        becomes      %b = aten.exp(%x)
 //   -> (%b)
 //
-// One walk backwards over the nodes. Random ops stay, because removing one would change what the next one draws; ops that
-// the table does not know stay, because they may do anything.
+// One backward walk over the nodes. Random ops stay, because removing one would change the numbers
+// that the next one draws. Unknown ops stay, because they may have any effect.
 #include "heddle/compile/manager/pass.h"
 
 namespace heddle::compile {

@@ -10,7 +10,7 @@ BackwardCopies::BackwardCopies(Graph& graph, Rewriter& rewriter, IsMadeAgain aga
     : graph_(graph),
       rewriter_(rewriter),
       again_(std::move(again)),
-      takeovers_(graph),
+      donations_(graph),
       copy_of_(graph.node_count()),
       state_(graph.value_count()) {}
 
@@ -42,7 +42,7 @@ Result<std::vector<NodeId>> BackwardCopies::Missing(ValueId v) {
   std::vector<NodeId> missing;
   auto find = [&](NodeId node) {
     if (copy_of_[node.index()]) return false;
-    // Marks it as found; the copy itself comes later.
+    // Marks it as found. The copy itself is made later.
     copy_of_[node.index()] = node;
     missing.push_back(node);
     return true;
@@ -65,10 +65,10 @@ Result<std::vector<NodeId>> BackwardCopies::Missing(ValueId v) {
 }
 
 NodeId BackwardCopies::TakenBefore(const std::vector<NodeId>& nodes, NodeId node) const {
-  if (!takeovers_.any()) return {};
+  if (!donations_.any()) return {};
   for (NodeId id : nodes) {
     for (ValueId v : graph_.operands(id)) {
-      NodeId taker = v ? takeovers_.taker(v) : NodeId();
+      NodeId taker = v ? donations_.taker(v) : NodeId();
       if (taker && taker < node) return taker;
     }
   }

@@ -1,6 +1,7 @@
-// BackwardCopies: copies of forward nodes, made where backward first needs their results.
+// BackwardCopies: copies forward nodes to where backward first needs their results.
 //
-// `reshard-after-forward` gathers weights again with it; `rematerialize` recomputes activations.
+// `reshard-after-forward` uses it to gather weights again, and `rematerialize` to recompute
+// activations.
 #pragma once
 
 #include <functional>
@@ -15,15 +16,15 @@ namespace heddle::compile {
 
 class BackwardCopies {
  public:
-  // Whether backward makes a value of forward again, instead of reading it.
+  // Whether backward recomputes a value of forward instead of reading it.
   using IsMadeAgain = std::function<Result<bool>(ValueId)>;
 
-  // Both outlive this. `again` is asked once for each value.
+  // Both must outlive this. `again` is called once for each value.
   BackwardCopies(Graph& graph, Rewriter& rewriter, IsMadeAgain again);
 
-  // Copies the nodes that make `v` and have no copy yet before `node`. A wait is copied with its
-  // launch. Returns none, or the update before `node` that has taken over a storage that
-  // these nodes read: then there are no copies.
+  // Copies the nodes that produce `v`, unless they have copies, to before `node`. A wait is copied
+  // with its launch. If an update before `node` has taken over a storage that these nodes read,
+  // makes no copies and returns the update. Otherwise returns none.
   Result<NodeId> CopyBefore(NodeId node, ValueId v);
   // The value that backward reads instead of `v`.
   ValueId Here(ValueId v) const;
@@ -44,8 +45,8 @@ class BackwardCopies {
   Graph& graph_;
   Rewriter& rewriter_;
   IsMadeAgain again_;
-  Takeovers takeovers_;
-  // By node of forward: its copy.
+  BufferDonations donations_;
+  // Indexed by node of forward: its copy.
   std::vector<NodeId> copy_of_;
   std::vector<State> state_;
   std::unordered_map<uint32_t, ValueId> replaced_;

@@ -30,8 +30,8 @@ T AttrOr(const Attrs& attrs, std::string_view name, T otherwise) {
 Result<PayloadOrder> ParsePayloadOrder(std::string_view name) {
   auto at = std::ranges::find(kOrders, name);
   if (at != kOrders.end()) return static_cast<PayloadOrder>(at - kOrders.begin());
-  return Error(Diag::kPassOption, "`{}` is no order of payloads; there are {}{}", name,
-               fmt::join(kOrders, " and "), NearestHint(name, kOrders));
+  return Error(Diag::kPassOption, "`{}` is not an order of payloads; choose {}{}", name,
+               fmt::join(kOrders, " or "), NearestHint(name, kOrders));
 }
 
 std::optional<BucketKey> KeyOf(const Graph& graph, NodeId launch) {
@@ -94,7 +94,7 @@ bool Bucketer::Join(IndependentLaunches& members, NodeId launch) {
     return true;
   }
   context_.AddRemark(graph_, graph_[launch].first_result, RemarkKind::kBucketDependent,
-                     "not launched with %{}, which it depends on",
+                     "not merged with %{}, because it depends on it",
                      graph_.name(graph_[needed].first_result));
   return false;
 }
@@ -124,8 +124,7 @@ Changed Bucketer::Finish() {
     const std::vector<NodeId>& bucket = buckets_[b];
     if (!scheduler.holds(b)) {
       context_.AddRemark(graph_, graph_[bucket[0]].first_result, RemarkKind::kBucketDependent,
-                         "{} not launched together: another bucket would depend on this one, and "
-                         "this one on it",
+                         "{} not merged: another bucket and this one would depend on each other",
                          Counted(static_cast<int64_t>(bucket.size()), "collective"));
       continue;
     }
@@ -139,7 +138,7 @@ Changed Bucketer::Finish() {
   for (NodeId& id : order) {
     if (merged[id.index()]) id = merged[id.index()];
   }
-  // What was merged stands at the end until it is gone.
+  // Merged launches are at the end until they are removed.
   std::vector<bool> listed(graph_.node_count());
   for (NodeId id : order) listed[id.index()] = true;
   for (uint32_t n = 0; n < listed.size(); ++n) {
@@ -165,7 +164,7 @@ std::vector<Bucketer::Tensor> Bucketer::TensorsOf(const std::vector<NodeId>& mem
       int64_t param = ParamOf(member, i);
       if (param < 0 && order_ == PayloadOrder::kParameter)
         context_.AddRemark(graph_, results[i], RemarkKind::kPayloadOrder,
-                           "belongs to no parameter, so it is packed behind those that do");
+                           "belongs to no parameter, so it is packed after the parameters");
       tensors.push_back({operand, results[i], dim != nullptr ? EachInt(*dim, i) : 0,
                          std::string(UnitOf(graph_, member, i)), param < 0 ? INT64_MAX : param});
     }
@@ -218,7 +217,7 @@ std::pair<NodeId, NodeId> Bucketer::Merge(Rewriter& rewriter, const std::vector<
   return {launch, wait};
 }
 
-// What differs between tensors is a list, with an item for each.
+// Attributes that differ between tensors become lists with an item for each.
 Attrs Bucketer::MergedAttrs(NodeId first, const std::vector<Tensor>& tensors) const {
   Attrs attrs = graph_.attrs(first);
   attrs.list_sizes = {static_cast<uint32_t>(tensors.size())};
@@ -245,7 +244,7 @@ Attrs Bucketer::MergedAttrs(NodeId first, const std::vector<Tensor>& tensors) co
   return CanonicalAttrs(graph_.op(first), attrs);
 }
 
-// The innermost module that holds all members.
+// The innermost module that contains all members.
 ScopeId Bucketer::CommonScope(const std::vector<NodeId>& members) {
   std::string_view common = graph_.scope(members[0]);
   for (NodeId member : members) {

@@ -1,7 +1,8 @@
 // bucket-by-size: launches gathers of weights and reductions of gradients together, up to a size.
 //
-// For graphs that have no units. Of all launches of one key, in execution order, each joins the open bucket if there is room for
-// it and it depends on nothing in there; otherwise it opens the next. What happens to the members of a bucket is in bucket.h.
+// For graphs without units. Launches with equal keys are grouped in execution order: a launch joins
+// the open bucket if it fits and depends on no member; otherwise it opens the next bucket. bucket.h
+// describes how a bucket is merged.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/bucket.h"
 
@@ -17,7 +18,7 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
                              PassContext& context) {
   HEDDLE_TRY(PayloadOrder order, ParsePayloadOrder(options.order));
   if (options.max_bytes.value <= 0)
-    return Error(Diag::kPassOption, "`max_bytes` is {}; a bucket holds something",
+    return Error(Diag::kPassOption, "`max_bytes` is {}; expected a size above 0",
                  options.max_bytes.value);
   Bucketer bucketer(graph, context, order);
   std::vector<std::vector<NodeId>> buckets = BucketsBySize(graph, bucketer, options.max_bytes);
@@ -29,14 +30,14 @@ Result<Changed> BucketBySize(Graph& graph, const BucketBySizeOptions& options,
 }
 
 constexpr OptionDef kBucketBySizeOptions[] = {
-    Option<&BucketBySizeOptions::max_bytes>("max_bytes", "close a bucket at this size"),
+    Option<&BucketBySizeOptions::max_bytes>("max_bytes", "maximum size of a bucket"),
     Option<&BucketBySizeOptions::order>("order", kOrderHelp)};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(bucket_by_size){
     .name = "bucket-by-size",
-    .summary = "launches gathers of weights and reductions of gradients together, up to a size",
+    .summary = "Launches gathers of weights and reductions of gradients together, up to a size",
     .run = Run<BucketBySize>,
     .make_options = Make<BucketBySizeOptions>,
     .options = kBucketBySizeOptions,

@@ -1,8 +1,10 @@
-// bucket-by-unit: launches the gathers of a unit's weights together, and the reductions of its gradients.
+// bucket-by-unit: launches the gathers of a unit's weights together, and the reductions of its
+// gradients.
 //
-// One bucket for each unit, phase, kind of collective, communicator, element type and way to reduce, as FSDP2 has one for each
-// parameter group. Experts that lie on other axes than the rest of their block get buckets of their own by this. A plan may
-// put other modules together than the units do. What happens to the members of a bucket is in bucket.h.
+// There is one bucket for each unit, phase, kind of collective, communicator, element type and
+// reduction, as FSDP2 has one for each parameter group. Experts that are split over other axes than
+// the rest of their block therefore get separate buckets. A plan may group other modules together.
+// bucket.h describes how a bucket is merged.
 #include <algorithm>
 #include <map>
 
@@ -19,10 +21,11 @@ struct BucketByUnitOptions {
   std::string order = "parameter";
 };
 
-// By parameter: its group in the plan, or empty.
+// Maps a parameter to its group in the plan, or to an empty name.
 using Groups = std::map<int64_t, std::string>;
 
-// The group of a launch: its own unit, or what the plan says of its parameters; empty if it has none, or several.
+// The group of a launch: its own unit, or the group in the plan; empty if its tensors have none or
+// several.
 std::string GroupOf(const Graph& graph, const Bucketer& bucketer, const Groups& planned,
                     NodeId launch) {
   std::string group;
@@ -60,16 +63,16 @@ Result<Changed> BucketByUnit(Graph& graph, const BucketByUnitOptions& options,
 }
 
 constexpr OptionDef kBucketByUnitOptions[] = {
-    Option<&BucketByUnitOptions::plan>(
-        "plan",
-        "modules that share buckets instead of units, as in \"layers.0 layers.1; norm output\""),
+    Option<&BucketByUnitOptions::plan>("plan",
+                                       "modules that share a bucket, instead of one bucket per "
+                                       "unit, as in \"layers.0 layers.1; norm output\""),
     Option<&BucketByUnitOptions::order>("order", kOrderHelp)};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(bucket_by_unit){
     .name = "bucket-by-unit",
-    .summary = "launches gathers and reductions of a unit's parameters together",
+    .summary = "Launches gathers and reductions of a unit's parameters together",
     .run = Run<BucketByUnit>,
     .make_options = Make<BucketByUnitOptions>,
     .options = kBucketByUnitOptions,

@@ -8,7 +8,7 @@
 namespace heddle::compile {
 namespace {
 
-// Whether the parameter is in a module that the pattern names, or in one inside of it.
+// Whether the parameter is in a module that the pattern matches, or in one of its submodules.
 bool Holds(std::string_view pattern, const Input& param) {
   for (std::string_view path : ScopePaths(param.label)) {
     if (MatchesPattern(pattern, path)) return true;
@@ -27,7 +27,7 @@ Result<BucketPlan> BucketPlan::Parse(std::string_view text) {
       if (!Trim(pattern).empty()) group.patterns.emplace_back(Trim(pattern));
     }
     if (group.patterns.empty())
-      return Error(Diag::kPassOption, "a group of the plan `{}` names no module", text);
+      return Error(Diag::kPassOption, "the group plan `{}` has an empty group", text);
     plan.groups_.push_back(std::move(group));
   }
   return plan;
@@ -41,7 +41,8 @@ Status BucketPlan::Check(const Graph& graph) const {
   for (const Group& group : groups_) {
     for (const std::string& pattern : group.patterns) {
       bool known = std::ranges::any_of(params, [&](const Input* p) { return Holds(pattern, *p); });
-      if (!known) return Error(Diag::kPassOption, "`{}` names no module with a parameter", pattern);
+      if (!known)
+        return Error(Diag::kPassOption, "`{}` matches no module with a parameter", pattern);
     }
   }
   for (const Input* param : params) {
@@ -61,7 +62,7 @@ Status BucketPlan::Check(const Graph& graph) const {
 std::string BucketPlan::GroupOf(const Input& param) const {
   for (const Group& group : groups_) {
     for (const std::string& pattern : group.patterns) {
-      // Not the name of any unit.
+      // Cannot be the name of a unit.
       if (Holds(pattern, param)) return ";" + group.text;
     }
   }

@@ -1,4 +1,4 @@
-// Which modules share buckets, as text: groups with `;` between them, each a list of patterns of modules.
+// Modules that share buckets, as text: groups separated by `;`, each a list of module patterns.
 //
 //   layers.0 layers.1; layers.2 layers.3; norm output
 #pragma once
@@ -14,12 +14,12 @@ namespace heddle::compile {
 
 class BucketPlan {
  public:
-  // An empty text is a plan without groups.
+  // An empty text has no groups.
   static Result<BucketPlan> Parse(std::string_view text);
 
-  // A pattern must match a module that has parameters, and no parameter may be in two groups.
+  // Fails if a pattern matches no module with parameters, or if a parameter is in two groups.
   Status Check(const Graph& graph) const;
-  // The text of the group that has the parameter, or empty.
+  // The text of the group that contains the parameter, or empty.
   std::string GroupOf(const Input& param) const;
 
  private:

@@ -1,4 +1,4 @@
-// What the passes of FSDP promise, and that a pass which breaks a promise is caught.
+// Invariants of the FSDP passes. A pass that breaks one must be detected.
 #include <random>
 #include <set>
 
@@ -32,7 +32,7 @@ graph @g(%x: f32[8,16] batch "x", %w: f32[8,16] param 0 "w" unit "u") -> (loss %
 }
 )";
 
-// Gives backward back what forward made: the copy that has no mark.
+// Makes backward read forward's values again, whose copy has no mark.
 Result<Changed> ReadForward(Graph& graph, PassContext&) {
   Rewriter rewriter(graph);
   NodeId last = graph[graph.FindValue("dx")].producer;
@@ -53,7 +53,7 @@ TEST(ReshardAfterForward, ALaterPassThatLetsALayoutCrossIsCaught) {
         fmt::format("reshard-after-forward{{policy={}}}, read-forward", policy), kTable);
     Result<RunReport> report = RunPipeline(module, pipeline, options);
     ASSERT_FALSE(report.ok());
-    EXPECT_NE(Format(report.diagnostics()).find("`%c` of unit `u` is read by `%dx`"),
+    EXPECT_NE(Format(report.diagnostics()).find("`%c` of unit `u`, and `%dx` reads it"),
               std::string::npos)
         << Format(report.diagnostics());
     EXPECT_EQ(report.diagnostics()[0].kind, Diag::kWeightCrosses);
@@ -66,7 +66,7 @@ TEST(ReshardAfterForward, WithoutThePassThereIsNoPromise) {
   EXPECT_TRUE(RunPipeline(module, pipeline).ok());
 }
 
-// The nodes that a node needs, through any path.
+// All nodes that a node depends on.
 std::set<NodeId> Ancestors(const Graph& graph, NodeId node) {
   std::set<NodeId> ancestors;
   std::vector<NodeId> open{node};

@@ -10,7 +10,7 @@ void HoistBefore(const Graph& graph, const Weights& weights, NodeId gather, Node
     open.pop_back();
     for (ValueId v : graph.operands(id)) {
       NodeId producer = weights.is_weight(v) ? graph[v].producer : NodeId();
-      if (producer && scheduler.WishBefore(producer, anchor)) open.push_back(producer);
+      if (producer && scheduler.PreferBefore(producer, anchor)) open.push_back(producer);
     }
   }
 }

@@ -1,4 +1,4 @@
-// Moving a gather ahead of its place takes with it what it gathers.
+// Moves the inputs of a gather together with the gather.
 #pragma once
 
 #include "heddle/compile/passes/fsdp/scheduler.h"
@@ -6,7 +6,8 @@
 
 namespace heddle::compile {
 
-// Nodes that make the operands of `gather` of parameters alone wish to stand before `anchor`.
+// For a `gather` that moves to `anchor`: also prefers that position for nodes that compute its
+// operands from parameters only.
 void HoistBefore(const Graph& graph, const Weights& weights, NodeId gather, NodeId anchor,
                  Scheduler& scheduler);
 

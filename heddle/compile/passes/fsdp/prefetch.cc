@@ -1,15 +1,18 @@
-// prefetch: launches gathers of weights ahead of the unit that needs them, and waits for reductions of gradients later.
+// prefetch: launches gathers of weights before the unit that needs them, and waits for gradient
+// reductions later.
 //
-// Units of a phase form a sequence, by where the phase first waits for, or reads, a weight of theirs. With a depth of k, the
-// gathers of a unit are launched before the phase needs the unit that is k places in front. Forward and backward have
-// sequences of their own. A unit whose weights are kept is part of backward's, though it gathers nothing there: the
-// unit behind it is launched before backward reads the kept weights, as FSDP2 does.
+// The units of a phase form a sequence, ordered by where the phase first waits for or reads one of
+// their weights. With depth k, a unit's gathers are launched before the phase needs the unit k
+// positions earlier. Forward and backward have separate sequences. A unit whose weights are kept is
+// part of backward's sequence, although backward gathers nothing for it: the next unit is launched
+// before backward reads the kept weights, as in FSDP2.
 //
-// The wait for a reduction moves behind later launches of the same communicator, so that as many are in flight as asked for,
-// but stays in front of the first node of backward that reads the sum for anything but to hand it on.
+// The wait for a reduction moves after later launches of the same communicator, so that the
+// requested number is in flight. It stays before the first node of backward that uses the sum other
+// than to pass it on.
 //
-// What a gather gathers moves with it. Launches of gathers stay in their order. All moves are wishes to a Scheduler, so none
-// breaks a dependence; the cost is n log n.
+// The inputs of a gather move with it. Launches of gathers keep their order. All moves are
+// preferences of a Scheduler, so they break no dependence. The pass takes O(n log n) time.
 #include <algorithm>
 #include <map>
 
@@ -57,7 +60,7 @@ class Prefetcher {
     DeferReductions();
     if (!any_) {
       context_.AddRemark(graph_, ValueId(), RemarkKind::kNoEffect,
-                         "no unit is gathered behind another, and no gradient is reduced");
+                         "the graph gathers at most one unit and reduces no gradients");
       return Changed::kNo;
     }
     std::vector<NodeId> order = scheduler_.Run();
@@ -73,14 +76,15 @@ class Prefetcher {
          {std::tuple("forward", options_.forward, 0), std::tuple("backward", options_.backward, 0),
           std::tuple("reductions", options_.reductions, 1)}) {
       if (value < least)
-        return Error(Diag::kPassOption, "`{}` is {}; the least is {}", name, value, least);
+        return Error(Diag::kPassOption, "`{}` is {}; expected at least {}", name, value, least);
     }
     if (options_.max_bytes.value < 0)
-      return Error(Diag::kPassOption, "`max_bytes` is {}", options_.max_bytes.value);
+      return Error(Diag::kPassOption, "`max_bytes` is {}; expected at least 0",
+                   options_.max_bytes.value);
     return Done{};
   }
 
-  // A launch that no unit has is a unit of its own; one that several have goes with the first.
+  // A launch without a unit is its own unit. One with several units belongs to the first.
   std::string UnitOfLaunch(NodeId launch) const {
     std::string_view unit = UnitOf(graph_, launch, 0);
     return unit.empty() ? fmt::format("%{}", graph_.name(graph_[launch].first_result))
@@ -114,7 +118,7 @@ class Prefetcher {
     return stops;
   }
 
-  // Gathered weights that the node brings in, or reads from another phase.
+  // Visits gathered weights that the node waits for, or reads from another phase.
   template <typename Visit>
   void ForEachGathered(NodeId id, Visit&& visit) const {
     if (graph_[id].op == op::comm_wait) {
@@ -139,7 +143,7 @@ class Prefetcher {
   }
 
   void LaunchAhead(const std::vector<Stop>& stops, int64_t depth) {
-    // The unit before whose need the last launches went: later ones go there, or further on.
+    // The unit before which the last launches are. Later launches go there or further down.
     size_t floor = 0;
     Bytes in_flight;
     size_t counted = 0;
@@ -152,15 +156,15 @@ class Prefetcher {
         for (; in_flight > options_.max_bytes; ++counted)
           in_flight = in_flight - stops[counted].bytes;
         ahead_of = counted;
-        context_.AddRemark(graph_, ValueId(), RemarkKind::kPrefetchCapped,
-                           "unit `{}` is launched {} ahead instead of {}: more than {} would be in "
-                           "flight",
-                           stops[i].unit, i - ahead_of, i - asked, Format(options_.max_bytes));
+        context_.AddRemark(
+            graph_, ValueId(), RemarkKind::kPrefetchCapped,
+            "unit `{}` is gathered {} ahead instead of {}: more than {} would be in flight",
+            stops[i].unit, i - ahead_of, i - asked, Format(options_.max_bytes));
       }
       floor = ahead_of;
       for (NodeId launch : stops[i].launches) {
         any_ = true;
-        if (!scheduler_.WishBefore(launch, stops[ahead_of].needed)) continue;
+        if (!scheduler_.PreferBefore(launch, stops[ahead_of].needed)) continue;
         HoistBefore(graph_, weights_, launch, stops[ahead_of].needed, scheduler_);
         context_.Count("launches");
       }
@@ -172,8 +176,8 @@ class Prefetcher {
     NodeId wait;
   };
 
-  // Of one communicator, in the order of launches. Communicators stand in the order of their first launches, so that an
-  // all-reduce comes behind the reduce-scatter that it waits for.
+  // Reductions by communicator, in launch order. Communicators are in the order of their first
+  // launches, so that an all-reduce comes after the reduce-scatter that it depends on.
   std::vector<std::vector<Reduction>> ReductionsOfBackward() const {
     std::map<std::pair<uint64_t, uint8_t>, std::vector<Reduction>> by_communicator;
     for (NodeId id : graph_.nodes()) {
@@ -195,7 +199,7 @@ class Prefetcher {
   void DeferReductions() {
     const Uses uses(graph_);
     size_t behind = static_cast<size_t>(options_.reductions) - 1;
-    // By wait: the node that it goes behind.
+    // Indexed by wait: the node that it moves after.
     std::vector<NodeId> deferred(graph_.node_count());
     for (const std::vector<Reduction>& reductions : ReductionsOfBackward()) {
       any_ = true;
@@ -206,14 +210,14 @@ class Prefetcher {
         NodeId reader = FirstReader(uses, wait);
         if (reader && reader <= later) later = NodeId(reader.index() - 1);
         if (last == i || later <= wait) continue;
-        scheduler_.WishAfter(wait, later);
+        scheduler_.PreferAfter(wait, later);
         deferred[wait.index()] = later;
         context_.Count("waits");
       }
     }
   }
 
-  // The node behind which the launch goes: its own place, or where what it sends is waited for.
+  // The node after which the launch is: its own position, or the wait for its input.
   NodeId LaunchedBehind(const std::vector<NodeId>& deferred, NodeId launch) const {
     NodeId behind = launch;
     for (ValueId v : graph_.operands(launch)) {
@@ -225,7 +229,7 @@ class Prefetcher {
     return behind;
   }
 
-  // The first node of backward that computes with what the wait gives.
+  // The first node of backward that computes with the results of the wait.
   NodeId FirstReader(const Uses& uses, NodeId wait) const {
     NodeId first;
     std::vector<NodeId> open{wait};
@@ -236,7 +240,7 @@ class Prefetcher {
         for (const Use& use : uses.of(v)) {
           if (graph_[use.node].phase != Phase::kBackward) continue;
           if (weights_.carries_gradient(use.node)) {
-            // An all-reduce behind a reduce-scatter has a wait of its own.
+            // An all-reduce after a reduce-scatter has its own wait.
             if (!IsGradReduction(graph_, use.node)) open.push_back(use.node);
           } else if (!first || use.node < first) {
             first = use.node;
@@ -260,19 +264,20 @@ Result<Changed> Prefetch(Graph& graph, const PrefetchOptions& options, PassConte
 }
 
 constexpr OptionDef kPrefetchOptions[] = {
-    Option<&PrefetchOptions::forward>("forward", "how many units ahead forward gathers"),
-    Option<&PrefetchOptions::backward>("backward", "how many units ahead backward gathers"),
+    Option<&PrefetchOptions::forward>("forward", "number of units that forward gathers ahead"),
+    Option<&PrefetchOptions::backward>("backward", "number of units that backward gathers ahead"),
     Option<&PrefetchOptions::reductions>(
-        "reductions", "how many reductions of gradients may be in flight on a communicator"),
+        "reductions", "maximum number of gradient reductions in flight on a communicator"),
     Option<&PrefetchOptions::max_bytes>(
-        "max_bytes", "the most that gathers in flight may bring, of one phase; 0: anything")};
+        "max_bytes", "maximum bytes of gathers in flight, per phase (0: no limit)")};
 constexpr std::string_view kPrefetchStats[] = {"launches", "waits"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(prefetch){
     .name = "prefetch",
-    .summary = "gathers weights of later units ahead, and waits for reductions of gradients later",
+    .summary =
+        "Gathers weights before their units need them, and waits for gradient reductions later",
     .run = Run<Prefetch>,
     .make_options = Make<PrefetchOptions>,
     .options = kPrefetchOptions,

@@ -1,18 +1,20 @@
-// reshard-after-forward: frees gathered weights after forward and gathers them again in backward, as FSDP2 does.
+// reshard-after-forward: frees gathered weights after forward and gathers them again in backward,
+// as FSDP2 does.
 //
-//  fwd:                                                          fwd:
-//   %u! = comm.all_gather(%h, why=unshard, unit="a")              (the same)
+//  fwd:                                             fwd:
+//   %u! = comm.all_gather(%h, unit="a", ...)         (the same)
 //   %u  = comm.wait(%u!)
 //   %y  = aten.mm(%x, %u)
-//  bwd:                                                          bwd:
-//   %dx = aten.mm(%dy, %u)                            becomes     %u_1! = comm.all_gather(%h_1, why=unshard, unit="a")
-//                                                                 %u_1  = comm.wait(%u_1!)
-//                                                                 %dx   = aten.mm(%dy, %u_1)
+//  bwd:                                             bwd:
+//   %dx = aten.mm(%dy, %u)               becomes     %u_1! = comm.all_gather(%h_1, unit="a", ...)
+//                                                    %u_1  = comm.wait(%u_1!)
+//                                                    %dx   = aten.mm(%dy, %u_1)
 //
-// One walk in execution order. Where a node behind forward reads a weight that forward gathered, everything that made the weight
-// is copied in front of it, casts and layouts included, each node once. A unit that is kept has only its layouts copied: what
-// crosses to backward is what the wait gave, marked `must_save`, and no transposed or converted copy of it beside it. A unit that
-// is resharded among fewer ranks keeps this rank's part of the whole among them, and backward gathers that.
+// One walk in execution order. If a node after forward reads a weight that forward gathered, the
+// nodes that produce the weight are copied before it, casts and layouts included, each node once.
+// For a kept unit, only layouts are copied: the result of the wait crosses to backward, marked
+// `must_save`, without transposed or converted copies. For a unit that is resharded among fewer
+// ranks, each of these ranks keeps its part of the whole, and backward gathers the parts.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -32,7 +34,7 @@ struct ReshardOptions {
   std::string policy = "default";
 };
 
-// Whether a node behind forward reads a weight that forward gathered.
+// Whether a node after forward reads a weight that forward gathered.
 bool Crosses(const Graph& graph, const Weights& weights, NodeId node, ValueId v) {
   return graph[node].phase != Phase::kForward && weights.is_gathered(v) &&
          graph[graph[v].producer].phase == Phase::kForward;
@@ -87,7 +89,7 @@ class Resharder {
     return units;
   }
 
-  // What is done to `v` itself: it is made again, with all that made it, or it stays, whole or in part.
+  // The policy for `v`: gather it again with the nodes that produce it, keep it, or keep a part.
   Reshard PolicyOf(ValueId v) const {
     using enum Reshard::Kind;
     if (IsKeptOnPurpose(graph_[v])) return {kNever};
@@ -98,7 +100,8 @@ class Resharder {
     return reshard;
   }
 
-  // Whether all that made `v` is copied for `node_`. Otherwise `v` is kept, or gathered from parts.
+  // Whether the nodes that produce `v` are copied for `node_`. Otherwise `v` is kept, or gathered
+  // from parts.
   Result<bool> IsMadeAgain(ValueId v) {
     const Reshard reshard = PolicyOf(v);
     if (reshard.kind == Reshard::Kind::kGroup)
@@ -118,7 +121,7 @@ class Resharder {
     return Done{};
   }
 
-  // The innermost axes of a gather that have so many ranks.
+  // The innermost axes of a gather with `ranks` ranks in total.
   Result<Axes> InnerAxes(NodeId gather, int64_t ranks) const {
     const Axes over = std::get<Axes>(*graph_.attrs(gather).Find("over"));
     for (size_t first = over.size(); first-- > 0;) {
@@ -126,11 +129,11 @@ class Resharder {
       for (size_t i = first; i < over.size(); ++i) inner.Add(over[i]);
       if (context_.mesh().Size(inner) == ranks) return inner;
     }
-    return Error(Diag::kPassOption,
-                 "no axes at the end of [{}], which %{} is gathered over, have {} ranks; the mesh "
-                 "is [{}]",
-                 Format(context_.mesh(), over), graph_.name(graph_[gather].first_result), ranks,
-                 Format(context_.mesh()));
+    return Error(
+        Diag::kPassOption,
+        "no innermost axes of [{}], over which %{} is gathered, have {} ranks; the mesh is [{}]",
+        Format(context_.mesh(), over), graph_.name(graph_[gather].first_result), ranks,
+        Format(context_.mesh()));
   }
 
   Status GatherFromPart(ValueId v, int64_t ranks) {
@@ -209,7 +212,7 @@ Result<Changed> ReshardAfterForward(Graph& graph, const ReshardOptions& options,
   return Resharder(graph, policy, context).Run();
 }
 
-// No layout of a gathered weight, and no weight that is not marked, is handed from forward to backward.
+// Fails if forward passes a layout of a gathered weight, or an unmarked weight, to backward.
 Status NothingCrosses(const Module& module) {
   for (const Graph& graph : module.graphs) {
     Weights weights(graph);
@@ -217,8 +220,8 @@ Status NothingCrosses(const Module& module) {
       for (ValueId v : graph.operands(node)) {
         if (!Crosses(graph, weights, node, v) || IsKeptOnPurpose(graph[v])) continue;
         return Error(Diag::kWeightCrosses,
-                     "`%{}` of unit `{}` is read by `%{}` in backward, but forward gathered it and "
-                     "it is not marked to be kept",
+                     "forward gathers `%{}` of unit `{}`, and `%{}` reads it in backward, but it "
+                     "is not marked to be kept",
                      graph.name(v), weights.unit(v), graph.name(graph[node].first_result));
       }
     }
@@ -228,16 +231,16 @@ Status NothingCrosses(const Module& module) {
 
 constexpr OptionDef kReshardAfterForwardOptions[] = {Option<&ReshardOptions::policy>(
     "policy",
-    "always, never, a number: each rank keeps a part, and gathers among so many; or default: "
-    "always, but the unit that backward needs first is kept; then units with other policies, as in "
-    "\"default,layers.*=never\"")};
+    "when to free gathered weights: always, never, a number N (each rank keeps a part, and "
+    "backward gathers among N ranks), or default (always, except the unit that backward needs "
+    "first); policies of single units follow, as in \"default,layers.*=never\"")};
 constexpr std::string_view kReshardAfterForwardStats[] = {"gathers", "copies", "kept", "parts"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(reshard_after_forward){
     .name = "reshard-after-forward",
-    .summary = "frees gathered weights after forward and gathers them again in backward",
+    .summary = "Frees gathered weights after forward and gathers them again in backward",
     .run = Run<ReshardAfterForward>,
     .make_options = Make<ReshardOptions>,
     .options = kReshardAfterForwardOptions,

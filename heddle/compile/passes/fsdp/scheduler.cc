@@ -10,11 +10,11 @@ namespace heddle::compile {
 
 Scheduler::Scheduler(const Graph& graph)
     : graph_(graph),
-      wish_(graph.node_count()),
+      preferred_(graph.node_count()),
       leader_(graph.node_count()),
       bucket_of_(graph.node_count(), kNoBucket),
       done_(graph.node_count()) {
-  for (NodeId id : graph.nodes()) wish_[id.index()] = Key(id, 1);
+  for (NodeId id : graph.nodes()) preferred_[id.index()] = Key(id, 1);
   std::iota(leader_.begin(), leader_.end(), 0);
 }
 
@@ -27,23 +27,23 @@ void Scheduler::AddBucket(std::vector<NodeId> launches, std::vector<NodeId> wait
       bucket_of_[id.index()] = number;
     }
   }
-  wish_[launches[0].index()] = Key(launch_at, 1);
-  wish_[waits[0].index()] = Key(*std::ranges::min_element(waits), 1);
+  preferred_[launches[0].index()] = Key(launch_at, 1);
+  preferred_[waits[0].index()] = Key(*std::ranges::min_element(waits), 1);
   buckets_.push_back({std::move(launches), std::move(waits)});
 }
 
 std::vector<OrderEdge> OrderEdges(const Graph& graph) {
   std::vector<OrderEdge> edges;
-  Takeovers takeovers(graph);
+  BufferDonations donations(graph);
   NodeId random;
   for (NodeId id : graph.nodes()) {
     for (ValueId v : graph.operands(id)) {
       NodeId producer = v ? graph[v].producer : NodeId();
       if (producer) edges.push_back({producer.index(), id.index()});
     }
-    if (takeovers.any()) {
+    if (donations.any()) {
       ForEachRead(graph, id, [&](ValueId v) {
-        NodeId taker = takeovers.taker(v);
+        NodeId taker = donations.taker(v);
         if (taker && id < taker) edges.push_back({id.index(), taker.index()});
       });
     }
@@ -116,7 +116,7 @@ void Scheduler::Emit(std::vector<NodeId>& order) {
   }
 }
 
-// Walks back from any node that cannot run to one that it waits for, until one comes again.
+// Walks back from a node that cannot run to a node it depends on, until a node repeats.
 void Scheduler::BreakCycle() {
   std::vector<uint32_t> before(graph_.node_count(), UINT32_MAX);
   for (const OrderEdge& edge : edges_) {
@@ -149,13 +149,13 @@ void Scheduler::BreakCycle() {
   std::ranges::make_heap(heap_, std::greater<>());
 }
 
-// A member that is alone again wishes to stand where it stood.
+// A member that is separate again prefers its original position.
 void Scheduler::Dissolve(size_t bucket) {
   buckets_[bucket].dissolved = true;
   for (const std::vector<NodeId>* side : {&buckets_[bucket].launches, &buckets_[bucket].waits}) {
     for (NodeId id : *side) {
       leader_[id.index()] = id.index();
-      wish_[id.index()] = Key(id, 1);
+      preferred_[id.index()] = Key(id, 1);
     }
   }
 }

@@ -1,11 +1,13 @@
-// Scheduler: a new order of the nodes of a graph, in which several launches may become one.
+// Scheduler: computes a new node order in which several launches may be merged into one.
 //
-// Every node has a wish where to stand, at first its own place. The order is the one that keeps all dependence and, of the nodes
-// that may come next, always takes the one that wishes to stand first. So wishes never make a cycle: a node that cannot have its
-// place gets the next that it can have. Buckets can make one, though none of their members depends on another: two launches
-// behind two others, crosswise. Buckets on a cycle come apart again.
+// Every node has a preferred position, initially its own. Among all nodes whose dependences are
+// scheduled, the next one is always the node with the earliest preferred position. Preferences
+// therefore never create cycles: a node that cannot have its position gets the next possible one.
+// Buckets can create cycles even if their members are independent, such as two launches that depend
+// crosswise on two others. Buckets on a cycle are taken apart.
 //
-// Dependence is what a node reads, what an update takes over, and the sequence of random ops. Cost is n log n.
+// Dependences are operands, updates of storages, and the order of random ops. The schedule takes
+// O(n log n) time.
 #pragma once
 
 #include <cstdint>
@@ -21,30 +23,33 @@ struct OrderEdge {
   uint32_t from;
   uint32_t to;
 };
-// All dependence of a graph: what nodes read, what updates take over, the sequence of random ops.
+// All dependences of a graph: operands, updates of storages, and the order of random ops.
 std::vector<OrderEdge> OrderEdges(const Graph& graph);
 
 class Scheduler {
  public:
   explicit Scheduler(const Graph& graph);
 
-  // In front of the place that `anchor` has now, or behind it. Among equals, the present order stays. False if the node wishes to
-  // stand there, or further in that direction, already.
-  bool WishBefore(NodeId node, NodeId anchor) {
-    uint64_t wish = Key(anchor, 0);
-    return wish < wish_[node.index()] && (wish_[node.index()] = wish, true);
+  // Prefers the position before the current position of `anchor`, or after it. Equal preferences
+  // keep the current order. Returns false if the node already prefers that position or one further
+  // in that direction.
+  bool PreferBefore(NodeId node, NodeId anchor) {
+    uint64_t preferred = Key(anchor, 0);
+    return preferred < preferred_[node.index()] && (preferred_[node.index()] = preferred, true);
   }
-  bool WishAfter(NodeId node, NodeId anchor) {
-    uint64_t wish = Key(anchor, 2);
-    return wish > wish_[node.index()] && (wish_[node.index()] = wish, true);
+  bool PreferAfter(NodeId node, NodeId anchor) {
+    uint64_t preferred = Key(anchor, 2);
+    return preferred > preferred_[node.index()] && (preferred_[node.index()] = preferred, true);
   }
 
-  // Launches that become one, and their waits. The launch wishes to stand where `launch_at` is, the wait where the first wait is.
+  // Merges launches into one, and their waits into one. The launch prefers the position of
+  // `launch_at`, the wait that of the first wait.
   void AddBucket(std::vector<NodeId> launches, std::vector<NodeId> waits, NodeId launch_at);
 
-  // The new order. Of a bucket, it has the first launch and the first wait of those given; the other members are left out.
+  // Returns the new order. For a bucket, it contains the first launch and the first wait as given,
+  // and no other members.
   std::vector<NodeId> Run();
-  // After Run: whether a bucket, by the order in which they were added, is still one.
+  // After Run: whether a bucket is still merged. Buckets are numbered in the order of AddBucket.
   bool holds(size_t bucket) const { return !buckets_[bucket].dissolved; }
 
  private:
@@ -56,33 +61,33 @@ class Scheduler {
     bool dissolved = false;
   };
   struct Ready {
-    uint64_t wish;
+    uint64_t preferred;
     uint32_t node;
     auto operator<=>(const Ready&) const = default;
   };
   void SortEdges();
   uint32_t Leader(uint32_t node) const { return leader_[node]; }
   void CountOpen();
-  void Push(uint32_t node) { heap_.push_back({wish_[node], node}); }
+  void Push(uint32_t node) { heap_.push_back({preferred_[node], node}); }
   void Emit(std::vector<NodeId>& order);
   // Takes the buckets of one cycle apart.
   void BreakCycle();
   void Dissolve(size_t bucket);
 
   const Graph& graph_;
-  std::vector<uint64_t> wish_;
+  std::vector<uint64_t> preferred_;
   std::vector<Bucket> buckets_;
-  // By node: the first member of its bucket, or itself; and the bucket, or kNoBucket.
+  // Indexed by node: the first member of its bucket, or itself; and the bucket, or kNoBucket.
   static constexpr uint32_t kNoBucket = UINT32_MAX;
   std::vector<uint32_t> leader_;
   std::vector<uint32_t> bucket_of_;
-  // Nodes that must come later, by node, one behind the other.
+  // Edges grouped by their first node.
   std::vector<OrderEdge> edges_;
   std::vector<uint32_t> first_edge_;
-  // By leader: how many edges into it are still open.
+  // Indexed by first member: the number of unscheduled predecessors.
   std::vector<uint32_t> open_;
   std::vector<bool> done_;
-  // A heap, the smallest first.
+  // A min-heap.
   std::vector<Ready> heap_;
 };
 

@@ -1,12 +1,13 @@
-// separate-communicators: gathers of weights, reduce-scatters of gradients and their all-reduces each get a communicator.
+// separate-communicators: gives gathers of weights, reduce-scatters of gradients and their
+// all-reduces a communicator each.
 //
 //   %u! = comm.all_gather(%h, over=[dp], why=unshard)          becomes       ... stream=1
 //   %g! = comm.reduce_scatter(%d, over=[dp], why=grad)                       ... stream=2
 //   %s! = comm.all_reduce(%g, over=[rep], why=grad)                          ... stream=3
 //
-// What is launched on one communicator runs one behind the other, so a gather for the next unit would wait for the reduction of the
-// last. The numbers are the same in every graph, so that ranks can make communicators up front; one that other collectives use
-// over the same axes is passed over. Nothing else changes.
+// Operations on one communicator run in sequence, so a gather for the next unit would wait for the
+// previous reduction. The numbers are the same in every graph, so that ranks can create
+// communicators up front. A number that other collectives use over the same axes is skipped.
 #include <cstdint>
 #include <map>
 #include <set>
@@ -32,7 +33,7 @@ uint64_t OverOf(const Graph& graph, NodeId launch) {
 }
 
 Result<Changed> SeparateCommunicators(Graph& graph, PassContext& context) {
-  // By axes: the streams that other collectives are launched on.
+  // Keyed by axes: the streams that other collectives use.
   std::map<uint64_t, std::set<uint8_t>> taken;
   for (NodeId id : graph.nodes()) {
     if (IsLaunch(graph, id) && ClassOf(graph, id) == Class::kOther)
@@ -52,7 +53,7 @@ Result<Changed> SeparateCommunicators(Graph& graph, PassContext& context) {
         while (stream <= UINT8_MAX && used.contains(static_cast<uint8_t>(stream))) ++stream;
         if (stream > UINT8_MAX)
           return rewriter.Finish(
-              Error(Diag::kStream, "no communicator is left over [{}]",
+              Error(Diag::kStream, "all streams over [{}] are in use",
                     Format(context.mesh(), std::get<Axes>(*graph.attrs(id).Find("over")))));
         used.insert(at->second = static_cast<uint8_t>(stream));
         context.Count("communicators");
@@ -74,7 +75,7 @@ constexpr std::string_view kSeparateCommunicatorsStats[] = {"launches", "communi
 
 HEDDLE_DEFINE_PASS(separate_communicators){
     .name = "separate-communicators",
-    .summary = "gives gathers of weights and reductions of gradients communicators of their own",
+    .summary = "Gives gathers of weights and reductions of gradients separate communicators",
     .run = Run<SeparateCommunicators>,
     .any_view = false,
     .needs = View::kLocal,

@@ -21,11 +21,11 @@ Result<Reshard> ParseReshard(std::string_view name) {
   auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), ranks);
   if (error == std::errc() && end == name.data() + name.size()) {
     if (ranks > 1) return Reshard{Reshard::Kind::kGroup, ranks};
-    return Error(Diag::kPassOption, "{} ranks are no group to gather from; `never` keeps weights",
-                 ranks);
+    return Error(Diag::kPassOption,
+                 "{} ranks cannot gather from each other; use `never` to keep weights", ranks);
   }
-  return Error(Diag::kPassOption, "`{}` is no policy; there are {}, and a number of ranks{}", name,
-               fmt::join(kNames, ", "), NearestHint(name, kNames));
+  return Error(Diag::kPassOption, "`{}` is not a policy; choose one of {}, or a number of ranks{}",
+               name, fmt::join(kNames, ", "), NearestHint(name, kNames));
 }
 
 }  // namespace
@@ -38,10 +38,10 @@ Result<UnitPolicy> UnitPolicy::Parse(std::string_view text) {
     size_t equals = part.find('=');
     if (equals == std::string_view::npos) {
       if (!first)
-        return Error(Diag::kPassOption,
-                     "`{}` stands for all units and comes first; for some it is "
-                     "`layers.*={}`",
-                     part, part);
+        return Error(
+            Diag::kPassOption,
+            "`{}` applies to all units and must come first; for some units, write `layers.*={}`",
+            part, part);
       HEDDLE_TRY(policy.all_, ParseReshard(part));
     } else {
       HEDDLE_TRY(Reshard reshard, ParseReshard(Trim(part.substr(equals + 1))));

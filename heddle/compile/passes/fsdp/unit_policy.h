@@ -1,4 +1,5 @@
-// What is done to the gathered weights of each unit after forward, as text: `default`, `always,norm+output=never`, `8`.
+// The treatment of each unit's gathered weights after forward, as text: `default`,
+// `always,norm+output=never`, `8`.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@ namespace heddle::compile {
 
 struct Reshard {
   enum class Kind : uint8_t {
-    // Freed after forward, and gathered again in backward. The unit that backward needs first is kept.
+    // Freed after forward and gathered again in backward. The unit that backward needs first is
+    // kept.
     kDefault,
     kAlways,
     // Kept for backward.
@@ -25,10 +27,10 @@ struct Reshard {
 
 class UnitPolicy {
  public:
-  // A policy for all units, then `pattern=policy` for some; the last that matches counts.
+  // Parses a policy for all units, followed by `pattern=policy` for some. The last match wins.
   static Result<UnitPolicy> Parse(std::string_view text);
 
-  // A pattern that matches none of the units is a mistake.
+  // Fails if a pattern matches no unit.
   Status CheckUnits(const std::vector<std::string_view>& units) const;
   Reshard of(std::string_view unit) const;
 

@@ -1,13 +1,14 @@
-// checkpoint: marks which values of forward are kept for backward, and which are computed again.
+// checkpoint: marks values of forward that are kept for backward, and values that are recomputed.
 //
 //   %h = aten.mm(%x, %w)     : bf16[8,16] @layers.0               %h = ...  keep=must_save
 //   %a = aten.silu(%h)       : bf16[8,16] @layers.0    becomes    %a = ...  keep=prefer_recompute
 //  bwd:                                                          bwd:
 //   %dw = aten.mm(%dy, %a)   : bf16[8,16] @layers.0               (the same)
 //
-// A walk back from what nodes behind forward read. A value that is kept ends it; to compute a value again its operands are needed,
-// so they are decided, too. Marks that are there already stay. Parameters and weights made of them are left to
-// `reshard-after-forward`. `rematerialize` carries the marks out.
+// Walks back from the operands of nodes after forward. The walk ends at kept values. Recomputing a
+// value requires its operands, so the pass decides about them, too. Existing marks stay. Parameters
+// and weights derived from them are left to `reshard-after-forward`. `rematerialize` applies the
+// marks.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/memory/policy.h"
 #include "heddle/compile/passes/memory/recompute.h"
@@ -53,7 +54,7 @@ class Marker {
     for (ValueId v : graph_.values()) {
       if (graph_[v].keep != Keep::kDefault && !seen_[v.index()] && !crosses[v.index()])
         context_.AddRemark(graph_, v, RemarkKind::kMarkUnused,
-                           "marked {}, but backward does not need it", Name(graph_[v].keep));
+                           "marked {}, but backward does not read it", Name(graph_[v].keep));
     }
     return rewriter_.Commit();
   }
@@ -76,12 +77,12 @@ class Marker {
   }
 
   Graph& graph_;
-  // The mark of what is not computed again.
+  // The mark of values that are not recomputed.
   Keep kept_;
   PassContext& context_;
   Weights weights_;
   BlockDecisions blocks_;
-  // By value; empty unless min-cut is asked for.
+  // Indexed by value; empty unless the policy is min-cut.
   std::vector<BlockDecision> cut_;
   std::vector<bool> seen_;
   std::vector<ValueId> open_;
@@ -94,26 +95,26 @@ Result<Changed> Checkpoint(Graph& graph, const CheckpointOptions& options, PassC
   if (policy.kind == CheckpointPolicy::Kind::kNone && policy.first_blocks == 0) return Changed::kNo;
   std::optional<Keep> kept = ParseKeep(options.kept);
   if (!kept || !AsksToKeep(*kept))
-    return Error(Diag::kPassOption, "`{}` does not keep a value; must_save and offload do",
-                 options.kept);
+    return Error(Diag::kPassOption,
+                 "`{}` is not a mark that keeps a value; use must_save or offload", options.kept);
   return Marker(graph, policy, *kept, context).Run();
 }
 
 constexpr OptionDef kCheckpointOptions[] = {
     Option<&CheckpointOptions::policy>(
         "policy",
-        "none; full: blocks keep what they are given; layers:n: that for every n-th block; "
-        "selective: "
-        "TorchTitan's list of ops is kept; min-cut: fewest bytes, for recomputation that is nearly "
-        "free; full:12,selective: one for so many blocks at the start, another for the rest"),
-    Option<&CheckpointOptions::kept>("kept", "the mark of what is kept: must_save or offload")};
+        "none; full: keep only the inputs of blocks; layers:N: the same for every N-th block; "
+        "selective: keep TorchTitan's list of ops; min-cut: keep the fewest bytes such that "
+        "recomputation is inexpensive; full:12,selective: full for the first 12 blocks, selective "
+        "for the rest"),
+    Option<&CheckpointOptions::kept>("kept", "mark of kept values: must_save or offload")};
 constexpr std::string_view kCheckpointStats[] = {"kept", "recomputed"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(checkpoint){
     .name = "checkpoint",
-    .summary = "Marks which values are kept for backward and which are computed again",
+    .summary = "Marks values that are kept for backward, and values that are recomputed",
     .run = Run<Checkpoint>,
     .make_options = Make<CheckpointOptions>,
     .options = kCheckpointOptions,

@@ -1,7 +1,8 @@
-// join: puts @fwd, @bwd and @opt together again, as the joint graph @step.
+// join: merges @fwd, @bwd and @opt into the joint graph @step.
 //
-// The inverse of `partition`. An input of role `saved` becomes the output of that role and label, and neither stays; inputs of
-// several graphs that have the same name, type and role are one.
+// The inverse of `partition`. An input of role `saved` is replaced by the output with that role and
+// label, and both are removed. Inputs of several graphs with the same name, type and role become
+// one.
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
@@ -60,7 +61,7 @@ class Joiner {
     }
   }
 
-  // What an input of graph `g` is made by, in a graph before it; or null.
+  // The output of an earlier graph that provides an input of graph `g`; or null.
   const Saved* SavedFor(size_t g, const Input& input) const {
     if (input.role != InputRole::kSaved) return nullptr;
     auto at = saved_.find(input.label);
@@ -88,24 +89,24 @@ class Joiner {
                    TypeText(other, same) == TypeText(part, input.value);
       if (!equal)
         return Error(Diag::kRoleType,
-                     "input `%{}` of `@{}` has another type or role than in `@{}`; what several "
-                     "graphs read is one input of the joint graph",
+                     "input `%{}` of `@{}` has another type or role than in `@{}`; inputs that "
+                     "graphs share must be equal",
                      part.name(input.value), part.name(), other.name());
       copiers_[g].Bind(input.value, copiers_[known->second].of(same));
     }
     return Done{};
   }
 
-  // A graph has roles for all or for none; parts may have disagreed.
+  // Either all inputs and outputs of a graph have roles, or none. The parts may have disagreed.
   Status CheckRoles() const {
     auto check = [&](std::string_view what, const auto& all, auto none) -> Status {
       auto plain = std::ranges::find(all, none, [](const auto& one) { return one.role; });
       bool mixed = std::ranges::any_of(all, [&](const auto& one) { return one.role != none; });
       if (plain == all.end() || !mixed) return Done{};
-      return Error(Diag::kLostRole,
-                   "{} `%{}` has no role, {}s of another graph have; the joint graph needs one for "
-                   "each",
-                   what, joint_.name(plain->value), what);
+      return Error(
+          Diag::kLostRole,
+          "{} `%{}` has no role, but {}s of another graph have; give every input and output a role",
+          what, joint_.name(plain->value), what);
     };
     HEDDLE_RETURN_IF_ERROR(check("input", joint_.inputs(), InputRole::kPlain));
     return check("output", joint_.outputs(), OutputRole::kPlain);
@@ -114,7 +115,7 @@ class Joiner {
   const Module& module_;
   const Graph& joint_;
   std::vector<GraphCopier> copiers_;
-  // By label; by label; by name, the graph that has it first.
+  // Keyed by label; by label; by name, the first graph that has the name.
   std::unordered_map<std::string_view, Saved> saved_;
   std::unordered_map<std::string_view, size_t> read_;
   std::unordered_map<std::string_view, size_t> inputs_;
@@ -126,8 +127,8 @@ Result<Changed> JoinGraphs(Module& module, PassContext& context) {
     for (NodeId id : part.nodes()) {
       if (part[id].phase < last)
         return Error(Diag::kUseBeforeDefinition,
-                     "`%{}` of phase {} stands in `@{}`, behind a graph of phase {}; graphs are "
-                     "joined in the order of their phases",
+                     "`%{}` of phase {} is in `@{}`, after a graph of phase {}; graphs must be in "
+                     "the order of their phases",
                      part.name(part[id].first_result), Name(part[id].phase), part.name(),
                      Name(last));
       last = part[id].phase;
@@ -136,7 +137,7 @@ Result<Changed> JoinGraphs(Module& module, PassContext& context) {
   if (module.graphs.size() < 2) {
     if (!module.graphs.empty())
       context.AddRemark(module.graphs[0], ValueId(), RemarkKind::kNoEffect,
-                        "there is one graph: nothing to join");
+                        "the module has only one graph: nothing to join");
     return Changed::kNo;
   }
   Graph joint("step", module.graphs[0].ops());
@@ -152,7 +153,7 @@ constexpr std::string_view kJoinStats[] = {"joined"};
 
 HEDDLE_DEFINE_PASS(join){
     .name = "join",
-    .summary = "Puts @fwd, @bwd and @opt together again, as one joint graph",
+    .summary = "Merges @fwd, @bwd and @opt into one joint graph",
     .run = Run<JoinGraphs>,
     .changes_signature = true,
     .stats = kJoinStats,

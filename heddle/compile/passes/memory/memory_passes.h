@@ -1,4 +1,4 @@
-// The passes that decide what backward recomputes, and carry it out.
+// Passes that decide what backward recomputes, and apply the decisions.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace heddle::compile {
 
-// Carries out marks on values.
+// Applies marks on values.
 inline constexpr std::string_view kCarryOut = "rematerialize, offload";
 
-// For a policy of the pass `checkpoint`.
+// The pipeline for a policy of the pass `checkpoint`.
 std::string CheckpointPipeline(std::string_view policy);
 
 }  // namespace heddle::compile

@@ -1,8 +1,10 @@
-// The cheapest cut: which values to keep, so that the rest follows from them by ops that cost next to nothing.
+// Minimum cut: chooses the values to keep such that backward can recompute the others with
+// inexpensive ops.
 //
-// Two vertices for each value that backward reads, or needs to compute such a one again: an edge between them costs the bytes of
-// the value. Values that are not computed again hang on the source, those that backward reads on the sink. A value that is
-// there anyway has no vertices: what is made of it alone is free.
+// The network has two vertices for each value that backward reads, or needs for recomputation. The
+// edge between them costs the bytes of the value. Values that cannot be recomputed are connected to
+// the source; values that backward reads, to the sink. A value that exists anyway has no vertices,
+// so values derived from it alone are free.
 #include <algorithm>
 
 #include "heddle/compile/passes/memory/policy.h"
@@ -32,8 +34,8 @@ class Cutter {
       }
     }
     Grow();
-    // The cut nearest to the sink: of two that keep as much, the one that recomputes less. Where marks leave none, all that may
-    // be recomputed is.
+    // The cut nearest to the sink: among cuts that keep the same bytes, the one that recomputes
+    // least. Without a finite cut, everything that may be recomputed is.
     flow_.Solve(source_, sink_);
     std::vector<BlockDecision> decisions(graph_.value_count(), BlockDecision::kLeave);
     for (ValueId v : graph_.values()) {
@@ -53,7 +55,7 @@ class Cutter {
     return !graph_[v].producer || weights_.is_weight(v) || AsksToKeep(graph_[v].keep);
   }
 
-  // One pass over memory that does not make much less of much.
+  // Whether the node is one pass over memory that does not reduce a lot of data to a little.
   bool IsCheap(NodeId node) const {
     const Op& op = graph_.op(node);
     if (op.effect() == Effect::kView) return true;
@@ -79,17 +81,17 @@ class Cutter {
 
   int64_t Capacity(ValueId v) const {
     NodeId node = graph_[v].producer;
-    // Keeping a view is keeping what it shows.
+    // Keeping a view keeps the storage of its operand.
     if (graph_.op(node).effect() == Effect::kView) return MaxFlow::kInfinite;
     if (graph_[v].keep == Keep::kMustRecompute && CanRecompute(graph_, node))
       return MaxFlow::kInfinite;
-    // All capacities together stay below the limit of flows.
+    // The sum of all capacities stays below the limit of MaxFlow.
     int64_t most = (int64_t{1} << 60) / static_cast<int64_t>(graph_.value_count() + 1);
     int64_t weight = graph_[v].keep == Keep::kPreferRecompute ? 2 : 1;
     return std::min((BytesOf(v) * weight).value, most);
   }
 
-  // Gives the value its vertices. False if it needs none.
+  // Adds the vertices of a value. Returns false if it needs none.
   bool Reach(ValueId v) {
     if (IsThereAnyway(v)) return false;
     if (in_[v.index()]) return true;
@@ -118,7 +120,7 @@ class Cutter {
   const Graph& graph_;
   const Weights& weights_;
   MaxFlow flow_;
-  // By value.
+  // Indexed by value.
   std::vector<FlowNodeId> in_;
   std::vector<FlowNodeId> out_;
   FlowNodeId source_;

@@ -1,4 +1,4 @@
-// offload: moves to the host what is marked for it, and brings it back in time for backward.
+// offload: copies marked values to host memory, and back in time for backward.
 //
 //  fwd:                                              fwd:
 //   %a = aten.sin(%x)  keep=offload                   %a = aten.sin(%x)  keep=offload
@@ -11,9 +11,10 @@
 //                                                     %a.back = comm.wait(%a.back!)
 //                                                     %d = aten.neg(%a.back)
 //
-// The copy out starts behind the node that makes the value, and ends so many nodes behind the last of forward that reads it. The copy
-// back starts so many nodes in front of the first node behind forward that reads the value, and all of those read what came back. Both
-// run on the copy engine. A value that an update takes over stays.
+// The copy out starts after the node that produces the value, and its wait is a given number of
+// nodes after the last reader in forward. The copy back starts a given number of nodes before the
+// first reader after forward; all readers after forward use the copy. Both copies run on the copy
+// engine. A value whose storage an update takes over stays.
 #include <algorithm>
 
 #include "heddle/compile/manager/pass.h"
@@ -35,7 +36,7 @@ class Offloader {
       : graph_(graph),
         options_(options),
         context_(context),
-        takeovers_(graph),
+        donations_(graph),
         last_read_(graph.value_count()),
         first_needed_(graph.value_count()),
         rewriter_(graph),
@@ -75,15 +76,15 @@ class Offloader {
         type.space != Space::kDevice)
       return false;
     const char* why = nullptr;
-    if (takeovers_.taker(v)) why = "an update takes it over";
-    // Somebody behind forward reads it before forward is over.
-    if (needed < last_forward_) why = "it is needed before forward is over";
+    if (donations_.taker(v)) why = "an update takes over its storage";
+    // A node after forward reads the value before forward ends.
+    if (needed < last_forward_) why = "backward needs it before forward ends";
     if (why == nullptr) return true;
     context_.AddRemark(graph_, v, RemarkKind::kNotRecomputed, "stays on the device: {}", why);
     return false;
   }
 
-  // What came back.
+  // Returns the value after the copy back.
   ValueId Move(ValueId v) {
     NodeId producer = graph_[v].producer;
     NodeId last_read = last_read_[v.index()];
@@ -99,7 +100,7 @@ class Offloader {
     std::string name(graph_.name(v));
     ValueId out = inserter_.Add(Inserter::After(producer), op::mem_offload, name + ".host!", {v},
                                 {}, graph_.types().Async({&host, 1}));
-    // The wait of a copy that begins at the last node of forward follows it.
+    // If the copy begins at the last node of forward, its wait follows it.
     if (out_end <= producer) out_end = graph_[out].producer;
     ValueId held =
         inserter_.Add({out_end, true, producer}, op::comm_wait, name + ".host", {out}, {}, host);
@@ -129,8 +130,8 @@ class Offloader {
   Graph& graph_;
   const OffloadOptions& options_;
   PassContext& context_;
-  Takeovers takeovers_;
-  // By value: the last node of forward, and the first behind it, that reads it.
+  BufferDonations donations_;
+  // Indexed by value: its last reader in forward, and its first reader after forward.
   std::vector<NodeId> last_read_;
   std::vector<NodeId> first_needed_;
   NodeId last_forward_;
@@ -142,21 +143,21 @@ class Offloader {
 
 Result<Changed> Offload(Graph& graph, const OffloadOptions& options, PassContext& context) {
   if (options.prefetch < 0)
-    return Error(Diag::kPassOption, "a copy cannot start {} nodes ahead", options.prefetch);
+    return Error(Diag::kPassOption, "`prefetch` is {}; expected at least 0", options.prefetch);
   return Offloader(graph, options, context).Run();
 }
 
-constexpr OptionDef kOffloadOptions[] = {Option<&OffloadOptions::prefetch>(
-    "prefetch",
-    "how many nodes ahead of its use a value starts on its way back, and how many a "
-    "copy out may take")};
+constexpr OptionDef kOffloadOptions[] = {
+    Option<&OffloadOptions::prefetch>("prefetch",
+                                      "number of nodes between the start of a copy back and its "
+                                      "use, and between the start and the wait of a copy out")};
 constexpr std::string_view kOffloadStats[] = {"values", "bytes"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(offload){
     .name = "offload",
-    .summary = "Moves what is marked `offload` to the host and brings it back for backward",
+    .summary = "Copies values marked `offload` to host memory, and back for backward",
     .run = Run<Offload>,
     .make_options = Make<OffloadOptions>,
     .options = kOffloadOptions,

@@ -1,14 +1,21 @@
 // partition: splits a joint graph into @fwd, @bwd and, if there is an optimizer, @opt.
 //
-//   graph @step(%x batch) -> (loss %l, metric %d) {        graph @fwd(%x batch) -> (loss %l, saved "a" %a) { %a = ..., %l = ... }
-//    fwd: %a = ..., %l = ...                       becomes
-//    bwd: %d = aten.neg(%a)                                graph @bwd(%a saved "a") -> (metric %d) { %d = aten.neg(%a) }
+//  graph @step(%x batch) -> (loss %l, metric %d) {
+//    fwd: %a = ..., %l = ...
+//    bwd: %d = aten.neg(%a)
 //   }
 //
-// What one graph makes and a later one reads is an output and an input of role `saved`, paired by the name that it has in the joint
-// graph; of a node with several results, the results that are read. An input goes to each graph that reads it. Inputs stand in the
-// order in which graphs first read them, then that of the joint graph; so do outputs. `join` is the inverse, and partition of what
-// it makes gives the same text. Nothing is decided here: what crosses is what marks, carried out by `rematerialize`, left to cross.
+// becomes
+//
+//   graph @fwd(%x batch) -> (loss %l, saved "a" %a) { %a = ..., %l = ... }
+//   graph @bwd(%a saved "a") -> (metric %d) { %d = aten.neg(%a) }
+//
+// A value that one graph computes and a later one reads becomes an output and an input of role
+// `saved`, paired by its name in the joint graph. For a node with several results, only the results
+// that are read are saved. Each graph that reads an input gets it. Inputs and outputs are ordered
+// by their first reader's graph, then as in the joint graph. `join` is the inverse; a second
+// partition of its result gives the same text. The pass decides nothing: `rematerialize` has
+// already applied the marks that decide which values cross.
 #include <algorithm>
 #include <array>
 
@@ -33,7 +40,7 @@ class Partitioner {
     for (size_t phase = 0; phase < kPhases; ++phase) {
       bool any =
           std::ranges::any_of(joint_.nodes(), [&](NodeId id) { return PhaseOf(id) == phase; });
-      // What has no node of its own may still be an output.
+      // An input that no graph reads may still be an output.
       if (!any && phase > 0) continue;
       Graph& part = parts.emplace_back(std::string(kPhaseNames[phase]), joint_.ops());
       HEDDLE_RETURN_IF_ERROR(Fill(phase, part));
@@ -47,17 +54,18 @@ class Partitioner {
   }
 
  private:
-  // By phase: whether a node or an output of that phase needs the value.
+  // Per phase, whether a node or an output of that phase needs the value.
   using Phases = std::array<bool, kPhases>;
 
   Status Check() const {
     auto refuse = [](std::string_view what, std::string_view name) {
       return Error(Diag::kLostRole,
-                   "{} `%{}` has no role; a graph is split where all inputs and outputs have one",
-                   what, name);
+                   "{} `%{}` has no role; partition needs a role for every input and output", what,
+                   name);
     };
     auto refuse_part = [](std::string_view what, std::string_view name) {
-      return Error(Diag::kDuplicateRole, "{} `%{}` is saved; the graph is part of a split one",
+      return Error(Diag::kDuplicateRole,
+                   "{} `%{}` has role saved; the graph is already a part of a partitioned one",
                    what, name);
     };
     for (const Input& input : joint_.inputs()) {
@@ -73,18 +81,18 @@ class Partitioner {
     NodeId last;
     for (NodeId id : joint_.nodes()) {
       if (last && joint_[id].phase < joint_[last].phase)
-        return Error(Diag::kUseBeforeDefinition,
-                     "`%{}` of phase {} stands behind `%{}` of phase {}; a graph is split where "
-                     "phases stand one after the other",
-                     joint_.name(joint_[id].first_result), Name(joint_[id].phase),
-                     joint_.name(joint_[last].first_result), Name(joint_[last].phase));
+        return Error(
+            Diag::kUseBeforeDefinition,
+            "`%{}` of phase {} comes after `%{}` of phase {}; partition needs the phases in order",
+            joint_.name(joint_[id].first_result), Name(joint_[id].phase),
+            joint_.name(joint_[last].first_result), Name(joint_[last].phase));
       last = id;
     }
     return Done{};
   }
 
   size_t PhaseOf(NodeId node) const { return static_cast<size_t>(joint_[node].phase); }
-  // The phase that an output belongs to: that of the node that makes it. An input is there from the start.
+  // The phase of an output is that of its producer. An input belongs to forward.
   size_t PhaseOf(const Output& output) const {
     NodeId producer = joint_[output.value].producer;
     return producer ? PhaseOf(producer) : 0;
@@ -99,8 +107,8 @@ class Partitioner {
         if (!producer || joint_[producer].phase == joint_[id].phase) continue;
         if (joint_.types().is_async(joint_.type(v)))
           return Error(Diag::kAsyncUse,
-                       "`%{}` is launched in {} and awaited in {}; a graph is split where nothing "
-                       "is under way",
+                       "`%{}` is launched in {} and awaited in {}; no operation may be in flight "
+                       "between phases",
                        joint_.name(v), Name(joint_[producer].phase), Name(joint_[id].phase));
         saved_[v.index()] = true;
       }
@@ -114,7 +122,7 @@ class Partitioner {
       if (output.target) uses_[output.target.index()][phase] = true;
       if (output.role == OutputRole::kGrad) use_param(output.index, phase);
     }
-    // State of a parameter stands beside it. What nobody reads is forward's.
+    // A parameter's state is next to the parameter. Unused inputs belong to forward.
     for (const Input& input : joint_.inputs()) {
       Phases& phases = uses_[input.value.index()];
       if (std::ranges::none_of(phases, std::identity())) phases[0] = true;
@@ -165,12 +173,12 @@ class Partitioner {
 
 Result<Changed> Partition(Module& module, PassContext& context) {
   if (module.graphs.size() != 1)
-    return Error(Diag::kUsage, "the module has {} graphs; one joint graph is split",
+    return Error(Diag::kUsage, "the module has {} graphs; partition needs one joint graph",
                  module.graphs.size());
   HEDDLE_TRY(std::vector<Graph> parts, Partitioner(module.mesh, module.graphs[0]).Run(context));
   if (parts.size() == 1) {
     context.AddRemark(module.graphs[0], ValueId(), RemarkKind::kNoEffect,
-                      "nothing stands behind forward");
+                      "the graph has only forward nodes");
     return Changed::kNo;
   }
   module.graphs = std::move(parts);
@@ -183,7 +191,7 @@ constexpr std::string_view kPartitionStats[] = {"saved", "saved_bytes"};
 
 HEDDLE_DEFINE_PASS(partition){
     .name = "partition",
-    .summary = "Splits a joint graph into @fwd, @bwd and @opt; what is saved crosses by name",
+    .summary = "Splits a joint graph into @fwd, @bwd and @opt, which pass saved values by name",
     .run = Run<Partition>,
     .changes_signature = true,
     .stats = kPartitionStats,

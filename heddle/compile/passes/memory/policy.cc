@@ -21,8 +21,8 @@ Result<int64_t> ParseCount(std::string_view digits) {
   int64_t n = 0;
   auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), n);
   if (error == std::errc() && end == digits.data() + digits.size() && n >= 1) return n;
-  return Error(Diag::kPassOption, "`{}` is no number of blocks from 1 on, as in `layers:2`",
-               digits);
+  return Error(Diag::kPassOption,
+               "`{}` is not a number of blocks; write at least 1, as in `layers:2`", digits);
 }
 
 Bytes BytesOf(const Graph& graph, std::span<const ValueId> values) {
@@ -44,7 +44,8 @@ Result<CheckpointPolicy> CheckpointPolicy::Parse(std::string_view text) {
     HEDDLE_TRY(int64_t blocks, ParseCount(head.substr(std::min(colon + 1, head.size()))));
     HEDDLE_TRY(CheckpointPolicy policy, Parse(Trim(text.substr(comma + 1))));
     if (policy.kind == Kind::kLayers || policy.first_blocks > 0)
-      return Error(Diag::kPassOption, "`{}` stands behind `{}`, where one policy for the rest does",
+      return Error(Diag::kPassOption,
+                   "`{}` follows `{}`, which already covers all remaining blocks; remove one",
                    Trim(text.substr(comma + 1)), head);
     policy.first = first.kind;
     policy.first_blocks = blocks;
@@ -57,7 +58,7 @@ Result<CheckpointPolicy> CheckpointPolicy::Parse(std::string_view text) {
   }
   auto at = std::ranges::find(kPolicyNames, text);
   if (at == kPolicyNames.end() || *at == "layers:n")
-    return Error(Diag::kPassOption, "`{}` is no policy; there are {}{}", text,
+    return Error(Diag::kPassOption, "`{}` is not a policy; choose one of {}{}", text,
                  Join(kPolicyNames, ", "), NearestHint(text, kPolicyNames));
   return CheckpointPolicy{.kind = static_cast<Kind>(at - kPolicyNames.begin())};
 }
@@ -82,8 +83,9 @@ void BlockDecisions::FindBlockOutputs() {
   }
 }
 
-// What TorchTitan keeps: every second matrix product of a block, from the first on; attention; what ranks have reduced or
-// exchanged; maxima. The first sum of the residual stream is kept, too. Experts' products are not.
+// TorchTitan's choice: every second matrix product of a block, starting with the first; attention;
+// reduced or exchanged values; maxima. It also keeps the first sum of the residual stream, but no
+// products of experts.
 void BlockDecisions::FindSelected() {
   std::vector<int64_t> products(blocks_.count());
   std::vector<bool> has_sum(blocks_.count());
@@ -104,7 +106,7 @@ void BlockDecisions::FindSelected() {
   }
 }
 
-// Whether the node waits for what ranks made smaller of values that the block is given.
+// Whether the node waits for a reduction, over ranks, of values from outside the block.
 bool BlockDecisions::EntersSmaller(NodeId node) const {
   NodeId launch = LaunchOf(graph_, node);
   if (!launch) return false;

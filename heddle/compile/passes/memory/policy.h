@@ -1,4 +1,5 @@
-// Policies of activation checkpointing: which values of forward are kept for backward, and which are computed again.
+// Policies of activation checkpointing: which values of forward are kept for backward, and which
+// are recomputed.
 #pragma once
 
 #include <string_view>
@@ -16,29 +17,31 @@ struct CheckpointPolicy {
   Kind kind = Kind::kSelective;
   // kLayers: every n-th block is recomputed.
   int64_t layers = 1;
-  // So many blocks at the start have a policy of their own.
+  // The number of blocks at the start that have their own policy.
   int64_t first_blocks = 0;
   Kind first = Kind::kNone;
 
-  // What holds for a block; for Blocks::kNone, for what is in none.
+  // The policy of a block; for Blocks::kNone, of nodes outside blocks.
   Kind of(int64_t block) const {
     return block != Blocks::kNone && block < first_blocks ? first : kind;
   }
   bool has(Kind which) const { return kind == which || (first_blocks > 0 && first == which); }
 
-  // `none`, `full`, `layers:2`, `selective`, `min-cut`; `full:12,selective` for 12 blocks with a policy of their own.
+  // Parses `none`, `full`, `layers:2`, `selective`, `min-cut`, or `full:12,selective`, where the
+  // first 12 blocks have their own policy.
   static Result<CheckpointPolicy> Parse(std::string_view text);
 };
 
 enum class BlockDecision : uint8_t { kLeave, kKeep, kRecompute };
 
-// What `full`, `layers` and `selective` decide: each block by itself, and only blocks.
+// The decisions of `full`, `layers` and `selective`. They decide about each block separately, and
+// only about values in blocks.
 class BlockDecisions {
  public:
-  // All outlive this.
+  // Both must outlive this.
   BlockDecisions(const Graph& graph, const CheckpointPolicy& policy);
 
-  // Of a value that a node of forward makes. What min-cut decides is not for this to say.
+  // The decision about a value of forward. Policies with min-cut use CutDecisions instead.
   BlockDecision of(ValueId v) const;
   CheckpointPolicy::Kind kind(ValueId v) const {
     return policy_.of(blocks_.of(graph_[v].producer));
@@ -52,15 +55,15 @@ class BlockDecisions {
   const Graph& graph_;
   const CheckpointPolicy& policy_;
   Blocks blocks_;
-  // By value: another block, or what is in none, reads it in forward.
+  // Indexed by value: whether forward reads it in another block, or outside blocks.
   std::vector<bool> leaves_block_;
-  // By node: on the list of `selective`.
+  // Indexed by node: whether `selective` keeps its results.
   std::vector<bool> selected_;
 };
 
-// By value: what the cheapest cut between what forward has for certain and what backward reads decides. Fewest bytes are kept, and
-// nothing is recomputed but ops of one pass over memory: pointwise ops, casts, copies, layouts, small reductions. `weights` are
-// always there.
+// Indexed by value: the decision of the minimum cut between values that forward keeps anyway and
+// values that backward reads. It keeps the fewest bytes, and recomputes only ops that are one pass
+// over memory: pointwise ops, casts, copies, layouts, small reductions. `weights` always exist.
 std::vector<BlockDecision> CutDecisions(const Graph& graph, const Weights& weights);
 
 }  // namespace heddle::compile

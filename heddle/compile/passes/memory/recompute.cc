@@ -35,8 +35,8 @@ Status CheckMarks(const Graph& graph) {
       NodeId producer = graph[v].producer;
       if (CanRecompute(graph, producer)) continue;
       return Error(Diag::kBadKeep,
-                   "`%{}` is marked must_recompute and `%{}` reads it behind forward, but {} has "
-                   "effect {} and does not give the same twice",
+                   "`%{}` is marked must_recompute and `%{}` reads it after forward, but {} has "
+                   "effect {} and cannot be repeated",
                    graph.name(v), graph.name(graph[node].first_result), graph.op(producer).name(),
                    Name(graph.op(producer).effect()));
     }

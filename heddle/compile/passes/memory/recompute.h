@@ -1,4 +1,4 @@
-// What backward may compute again, and what the marks of values ask for.
+// Which nodes backward may recompute, and which recomputation marks request.
 #pragma once
 
 #include "heddle/core/analysis/launch.h"
@@ -7,8 +7,8 @@
 
 namespace heddle::compile {
 
-// Whether a second run of the node gives the same bits: not if it draws random numbers, takes storage over, or is unknown. A copy
-// between memories is not computed.
+// Whether running the node again gives the same bits. False if it draws random numbers, takes over
+// a storage, or is unknown. Copies between memories are not recomputed.
 bool CanRecompute(const Graph& graph, NodeId node);
 
 inline bool AsksToRecompute(Keep keep) {
@@ -16,16 +16,17 @@ inline bool AsksToRecompute(Keep keep) {
 }
 inline bool AsksToKeep(Keep keep) { return keep == Keep::kMustSave || keep == Keep::kOffload; }
 
-// Whether a node behind forward reads `v`, and forward made it.
+// Whether `node` is after forward and reads `v`, a value of forward.
 inline bool Crosses(const Graph& graph, NodeId node, ValueId v) {
   return graph[node].phase != Phase::kForward && v && graph[v].producer &&
          graph[graph[v].producer].phase == Phase::kForward;
 }
 
-// What must be there to compute `node` again: its operands; for a wait, those of its launch, which is repeated with it.
+// The values required to recompute `node`: its operands; for a wait, those of its launch, which is
+// repeated, too.
 std::span<const ValueId> NeededAgain(const Graph& graph, NodeId node);
 
-// An error if a value that must be recomputed cannot be, and a node behind forward reads it.
+// Fails if a node after forward reads a value that must be recomputed but cannot be.
 Status CheckMarks(const Graph& graph);
 
 }  // namespace heddle::compile

@@ -1,4 +1,4 @@
-// rematerialize: computes again, in backward, what is marked for it.
+// rematerialize: recomputes marked values in backward.
 //
 //  fwd:                                                          fwd:
 //   %a  = aten.exp(%x)  keep=prefer_recompute                     (the same)
@@ -7,9 +7,10 @@
 //   %da = aten.mul.Tensor(%dy, %b)                                %b_1 = aten.sin(%a_1)
 //                                                                 %da = aten.mul.Tensor(%dy, %b_1)
 //
-// One walk in execution order. In front of the first node behind forward that reads a marked value, everything marked that it is
-// made of is copied, each node once, in its order. A wait is copied with its launch. A value that cannot be made again is kept
-// with a remark if it is marked `prefer_recompute`, and is an error if it is marked `must_recompute`.
+// One walk in execution order. Before the first node after forward that reads a marked value, the
+// marked nodes that produce it are copied, each node once, in their order. A wait is copied with
+// its launch. If a value cannot be recomputed, it is kept with a remark if it is marked
+// `prefer_recompute`, and is an error if it is marked `must_recompute`.
 #include <algorithm>
 
 #include "heddle/compile/manager/pass.h"
@@ -50,7 +51,7 @@ class Rematerializer {
     NodeId producer = graph_[v].producer;
     if (graph_[producer].phase != Phase::kForward || !AsksToRecompute(graph_[v].keep)) return false;
     if (CanRecompute(graph_, producer)) return true;
-    Kept(v, fmt::format("{} does not give the same twice", graph_.op(producer).name()));
+    Kept(v, fmt::format("{} cannot be repeated with the same result", graph_.op(producer).name()));
     return false;
   }
 
@@ -65,14 +66,14 @@ class Rematerializer {
       std::string_view update = graph_.name(graph_[taker].first_result);
       if (graph_[v].keep == Keep::kMustRecompute)
         return Error(Diag::kBadKeep,
-                     "`%{}` is marked must_recompute and `%{}` reads it, but `%{}` in front of it "
-                     "has taken over what it is made of",
+                     "`%{}` is marked must_recompute and `%{}` reads it, but the earlier update "
+                     "`%{}` has overwritten its inputs",
                      graph_.name(v), graph_.name(graph_[node].first_result), update);
       copies_.Keep(v);
-      Kept(v, fmt::format("`%{}` has taken over what it is made of", update));
+      Kept(v, fmt::format("the update `%{}` has overwritten its inputs", update));
     }
     for (const auto& [original, copy] : copies_.TakeCopies()) {
-      // It is where it is needed: there is nothing left to decide.
+      // The copy is where it is needed, so no decision is left.
       for (ValueId result : graph_.results(copy)) rewriter_.SetKeep(result, Keep::kDefault);
       context_.Count("copies");
       if (IsLaunch(graph_, original)) context_.Count("launches");
@@ -96,7 +97,7 @@ constexpr std::string_view kRematerializeStats[] = {"copies", "launches", "kept"
 
 HEDDLE_DEFINE_PASS(rematerialize){
     .name = "rematerialize",
-    .summary = "Computes again in backward what is marked for it",
+    .summary = "Recomputes marked values in backward",
     .run = Run<Rematerialize>,
     .stats = kRematerializeStats,
 };

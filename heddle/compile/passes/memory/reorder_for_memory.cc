@@ -1,12 +1,13 @@
-// reorder-for-memory: runs what frees more than it makes as soon as it can run.
+// reorder-for-memory: runs nodes that free more memory than they allocate as early as possible.
 //
 //   %dx = aten.mm(%dy, %w)                     %dx = aten.mm(%dy, %w)
 //   %da = aten.mul.Tensor(%dx, %c)             %dw = aten.mm(%xt, %dy)       frees %xt
 //   %dw = aten.mm(%xt, %dy)           becomes  %da = aten.mul.Tensor(%dx, %c)
 //
-// A node that is the last to read more bytes than it brings into being wishes to stand right behind the last of what it reads, and
-// of what else reads what it frees. Collectives and waits stay where they are, so launches keep their order. The new order is taken
-// if its peak is lower, and is refused with both peaks if it is not.
+// A node that is the last reader of more bytes than it allocates prefers the position right after
+// its last operand, and after other readers of the storages that it frees. Collectives and waits
+// keep their positions, so launches keep their order. The pass uses the new order if its peak is
+// lower; otherwise it reports both peaks in a remark.
 #include <algorithm>
 
 #include "heddle/compile/manager/pass.h"
@@ -32,7 +33,7 @@ class Reorderer {
     Scheduler scheduler(graph_);
     int64_t moved = 0;
     for (NodeId node : graph_.nodes()) {
-      if (NodeId place = EarliestPlace(node)) moved += scheduler.WishBefore(node, place);
+      if (NodeId place = EarliestPlace(node)) moved += scheduler.PreferBefore(node, place);
     }
     if (moved == 0) return Changed::kNo;
     Graph reordered = graph_;
@@ -42,7 +43,7 @@ class Reorderer {
     Bytes after = ComputeMemoryTimeline(reordered, Liveness(reordered)).peak;
     if (after >= before) {
       context_.AddRemark(graph_, ValueId(), RemarkKind::kNoEffect,
-                         "{} could run earlier, but the peak would be {} and is {}",
+                         "{} could run earlier, but the peak would be {} instead of {}",
                          Counted(moved, "node"), Format(after), Format(before));
       return Changed::kNo;
     }
@@ -61,7 +62,7 @@ class Reorderer {
     }
   }
 
-  // Where a node can run at the earliest, in front of another; none if it stays.
+  // The earliest position of a node, as the node that it would precede; none if it stays.
   NodeId EarliestPlace(NodeId node) {
     if (!run_begin_ || graph_[node].phase != graph_[run_begin_].phase) run_begin_ = node;
     NodeId behind;
@@ -76,7 +77,7 @@ class Reorderer {
     return place < node ? place : NodeId();
   }
 
-  // The last node so far that makes or reads the value.
+  // The last node so far that produces or reads the value.
   NodeId Latest(ValueId v) const {
     return std::max(graph_[v].producer, last_reader_[v.index()], Later);
   }
@@ -85,10 +86,10 @@ class Reorderer {
   Graph& graph_;
   PassContext& context_;
   Liveness liveness_;
-  // By node: bytes that it frees, less those that it brings into being.
+  // Indexed by node: bytes that it frees minus bytes that it allocates.
   std::vector<Bytes> gain_;
   std::vector<NodeId> last_reader_;
-  // Where the phase begins that the walk is in. No node leaves its phase.
+  // The begin of the walk's current phase. No node leaves its phase.
   NodeId run_begin_;
 };
 
@@ -102,7 +103,7 @@ constexpr std::string_view kReorderForMemoryStats[] = {"moved", "freed_bytes"};
 
 HEDDLE_DEFINE_PASS(reorder_for_memory){
     .name = "reorder-for-memory",
-    .summary = "Runs what frees memory as soon as it can run, if that lowers the peak",
+    .summary = "Runs nodes that free memory as early as possible, if that lowers the peak",
     .run = Run<ReorderForMemory>,
     .stats = kReorderForMemoryStats,
 };

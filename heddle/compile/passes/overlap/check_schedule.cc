@@ -36,7 +36,7 @@ class ScheduleChecker {
   static std::string_view NameOf(const Graph& graph, ValueId v) {
     return v ? graph.name(v) : "none";
   }
-  // What a node does to which values, but for its place: `aten.mm(a, b) -> c`.
+  // A node without its position: `aten.mm(a, b) -> c`.
   static std::string Text(const Graph& graph, NodeId id) {
     std::string text(graph.op(id).name());
     text += '(';
@@ -53,7 +53,7 @@ class ScheduleChecker {
   static std::string_view FirstName(const Graph& graph, NodeId id) {
     return NameOf(graph, graph[id].first_result);
   }
-  // Whether a node of the graph and one of the schedule do the same to values of the same names.
+  // Whether a node of the graph and one of the schedule are equal, by names of values.
   bool IsSame(NodeId was, NodeId is) const {
     auto same = [&](ValueId a, ValueId b) { return NameOf(before_, a) == NameOf(after_, b); };
     return before_[was].op == after_[is].op &&
@@ -61,13 +61,14 @@ class ScheduleChecker {
            std::ranges::equal(before_.results(was), after_.results(is), same);
   }
 
-  // Starts and waits have a check of their own, and what has no results is opaque: CheckOrder has it.
+  // CheckTransfers handles starts and waits; CheckOrder handles nodes without results, which are
+  // opaque.
   static bool IsPlain(const Graph& graph, NodeId id) {
     return graph[id].result_count > 0 && !IsTransfer(graph, id);
   }
-  // The same plain nodes, each once.
+  // Both graphs have the same plain nodes, each once.
   Status CheckNodes() const {
-    // By the name of their first result, which is theirs alone.
+    // Keyed by the name of the first result, which is unique.
     std::unordered_map<std::string_view, NodeId> wanted;
     for (NodeId id : before_.nodes()) {
       if (IsPlain(before_, id)) wanted.emplace(FirstName(before_, id), id);
@@ -77,7 +78,7 @@ class ScheduleChecker {
       if (!IsPlain(after_, id)) continue;
       auto at = wanted.find(FirstName(after_, id));
       if (at == wanted.end() || found[at->second.index()] || !IsSame(at->second, id))
-        return Error(Diag::kPassClaim, "`{}` is in the schedule, but not so in the graph",
+        return Error(Diag::kPassClaim, "`{}` is in the schedule, but not in the graph in this form",
                      Text(after_, id));
       found[at->second.index()] = true;
     }
@@ -88,7 +89,7 @@ class ScheduleChecker {
     return Done{};
   }
 
-  // What each tensor that is waited for was made from, and how: `comm.all_gather over dp of x`.
+  // The source and kind of each waited tensor: `comm.all_gather over dp of x`.
   static std::map<std::string, std::string> Transfers(const Graph& graph) {
     std::map<std::string, std::string> made;
     for (NodeId id : graph.nodes()) {
@@ -122,7 +123,8 @@ class ScheduleChecker {
                  wanted.size());
   }
 
-  // Operands are made first; a start has one wait; what an update overwrites is not read again; draws stay in order.
+  // Operands come first; a start has one wait; overwritten storages are not read again; random ops
+  // keep their order.
   Status CheckOrder() const {
     std::vector<bool> made(after_.value_count());
     std::vector<bool> waited(after_.node_count());
@@ -131,7 +133,7 @@ class ScheduleChecker {
     for (NodeId id : after_.nodes()) {
       for (ValueId v : after_.operands(id)) {
         if (v && !made[v.index()])
-          return Error(Diag::kPassClaim, "`{}` reads %{} before it is made", Text(after_, id),
+          return Error(Diag::kPassClaim, "`{}` reads %{} before it is computed", Text(after_, id),
                        after_.name(v));
       }
       for (ValueId v : after_.results(id)) made[v.index()] = true;
@@ -154,7 +156,7 @@ class ScheduleChecker {
     return Error(Diag::kPassClaim, "random numbers are drawn in another order");
   }
 
-  // Matrix products and attention stand in the order of the graph.
+  // Matrix products and attention keep the order of the graph.
   Status CheckMatrixWork() const {
     std::vector<std::string_view> names[2];
     for (int i = 0; i < 2; ++i) {
@@ -165,7 +167,7 @@ class ScheduleChecker {
     }
     auto [was, is] = std::ranges::mismatch(names[0], names[1]);
     if (was == names[0].end() || is == names[1].end()) return Done{};
-    return Error(Diag::kPassClaim, "%{} runs before %{}, which came first", *is, *was);
+    return Error(Diag::kPassClaim, "%{} runs before %{}, which is first in the graph", *is, *was);
   }
 
   Status CheckOutputs() const {
@@ -180,7 +182,7 @@ class ScheduleChecker {
     return Done{};
   }
 
-  // Storages end behind the last node that reads or makes them.
+  // Storages end after their last reader or producer.
   std::vector<size_t> LastReaders(const Liveness& liveness, const price::MemoryRules& rules) const {
     std::vector<size_t> last(liveness.storages().size());
     for (NodeId id : after_.nodes()) {
@@ -197,7 +199,7 @@ class ScheduleChecker {
     return last;
   }
 
-  // The packed operands of a bucket at its start; the buffer of gathered tensors at its wait.
+  // The packed inputs of a bucket at its start, or the buffer of gathered tensors at its wait.
   Bytes Passing(NodeId id) const {
     auto bytes = [&](auto values) {
       Bytes sum;
@@ -231,8 +233,8 @@ class ScheduleChecker {
       live += born[id.index() + 1];
       Bytes now = live + (rules.packed_copies ? Passing(id) : Bytes{});
       if (now > cap)
-        return Error(Diag::kPassClaim, "{} are alive at `{}`, more than the cap of {}", Format(now),
-                     Text(after_, id), Format(cap));
+        return Error(Diag::kPassClaim, "{} are alive at `{}`, which exceeds the limit of {}",
+                     Format(now), Text(after_, id), Format(cap));
       live -= gone[id.index() + 1];
     }
     return Done{};

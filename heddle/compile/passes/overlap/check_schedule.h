@@ -1,16 +1,18 @@
-// CheckSchedule: that a graph is another one scheduled anew, and keeps a cap on memory.
+// CheckSchedule: checks that a graph is a schedule of another one, within a memory limit.
 //
-// It shares nothing with what schedules: it compares two graphs by the names of their values, and counts memory by itself.
+// It shares no code with the schedulers. It matches values of the two graphs by name, and counts
+// memory itself.
 #pragma once
 
 #include "heddle/compile/passes/overlap/overlap.h"
 
 namespace heddle::compile {
 
-// Nothing is lost or doubled; every node reads what it read, after it was made and before it is overwritten; every collective is
-// waited for once, behind its start; random numbers are drawn in the same order; matrix products and attention keep their order
-// unless all compute is free; at no node is more alive than `cap`. Several collectives may have become one, which has the tensors
-// of all.
+// Fails unless all of this holds. No node is lost or duplicated. Every node reads the same values,
+// after they are computed and before they are overwritten. Every collective has one wait after its
+// start. Random numbers are drawn in the same order. Matrix products and attention keep their
+// order, unless all compute may move. Memory never exceeds `cap`. Several collectives may be merged
+// into one that has all their tensors.
 Status CheckSchedule(const Graph& before, const Graph& after, Bytes cap,
                      const price::MemoryRules& rules, Freedom freedom);
 

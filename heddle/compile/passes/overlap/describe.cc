@@ -13,7 +13,8 @@
 namespace heddle::compile {
 namespace {
 
-// By the name of a node's first result, for light compute: how many matrix products and attentions stand before it.
+// The number of matrix products and attentions before each light node, keyed by the name of its
+// first result.
 std::unordered_map<std::string_view, int64_t> PlacesOfLight(const Graph& graph) {
   std::unordered_map<std::string_view, int64_t> places;
   int64_t before = 0;
@@ -27,11 +28,11 @@ std::unordered_map<std::string_view, int64_t> PlacesOfLight(const Graph& graph) 
   return places;
 }
 
-// Nodes that moved one way.
+// Nodes that moved in one direction.
 struct Moved {
   ValueId first;
   int64_t count = 0;
-  // Matrix products and attentions that the one that went farthest has passed.
+  // The largest number of matrix products and attentions that one of them passed.
   int64_t farthest = 0;
 };
 
@@ -41,7 +42,7 @@ int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, con
                      PassContext& context) {
   const std::unordered_map<std::string_view, int64_t> was = PlacesOfLight(before);
   const std::unordered_map<std::string_view, int64_t> is = PlacesOfLight(after);
-  // What depends on parameters alone has no place of its own.
+  // Nodes that depend only on parameters have no position of their own.
   const std::vector<bool> movable = price::FindMovable(before);
   const std::vector<LayerPlace> places = PlacesIn(runs, before.node_count());
   std::map<std::pair<uint32_t, bool>, Moved> groups;
@@ -61,7 +62,7 @@ int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, con
   for (const auto& [key, group] : groups) {
     const auto& [run, later] = key;
     const std::string where = run == LayerPlace::kNone
-                                  ? "outside of equal layers"
+                                  ? "outside equal layers"
                                   : fmt::format("of {} equal layers", runs[run].count);
     context.AddRemark(before, group.first, RemarkKind::kComputeMoved,
                       "{} {} moved {}, past up to {}, to cover or feed a collective",
@@ -81,7 +82,7 @@ Status ExplainExposed(const Module& module, const Graph& graph, const price::Cos
     const price::CollectiveTimes& times = timeline.collectives[i];
     if (times.exposed.value == 0) continue;
     context.AddRemark(graph, graph[times.start].first_result, RemarkKind::kExposed,
-                      "compute stands still for {} of {}: {}", Format(times.exposed),
+                      "compute waits for {} of {}: {}", Format(times.exposed),
                       Format(sim[times.start].alone()), Name(why[i].main()));
   }
   return Done{};

@@ -8,12 +8,13 @@
 
 namespace heddle::compile {
 
-// `runs` are the equal layers of `before`. How many nodes of light compute run between other matrix products and attentions than they stood. A remark for those of each run of equal
-// layers that run earlier, for those that run later, and likewise for all that are in no run.
+// Returns the number of light nodes that moved across matrix products or attention. Adds a remark
+// for the nodes of each run of equal layers that run earlier, one for those that run later, and the
+// same for nodes outside runs. `runs` are the equal layers of `before`.
 int64_t ExplainMoved(const Graph& before, const std::vector<LayerRun>& runs, const Graph& after,
                      PassContext& context);
 
-// A remark for each collective that compute stands still for.
+// Adds a remark for each exposed collective.
 Status ExplainExposed(const Module& module, const Graph& graph, const price::CostModel& model,
                       const price::SimulateOptions& options, Bytes cap, PassContext& context);
 

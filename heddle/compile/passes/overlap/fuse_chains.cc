@@ -1,12 +1,14 @@
-// fuse-gathers, fuse-scatters: a gather of what was just gathered over other axes becomes one over all of them; so do scatters.
-//
-//   %a! = comm.all_gather(%x, over=[dp])
-//   %a  = comm.wait(%a!)                          becomes      %b! = comm.all_gather(%x, over=[tp,dp])
-//   %b! = comm.all_gather(%a, over=[tp])                       %b  = comm.wait(%b!)
+// fuse-gathers, fuse-scatters: merges consecutive gathers over different axes into one gather over
+// all of them, and scatters likewise.
+//  %a! = comm.all_gather(%x, over=[dp])
+//   %a  = comm.wait(%a!)                     becomes    %b! = comm.all_gather(%x, over=[tp,dp])
+//   %b! = comm.all_gather(%a, over=[tp])                %b  = comm.wait(%b!)
+//   %b  = comm.wait(%b!)
 //   %b  = comm.wait(%b!)
 //
-// What is gathered last is slowest, what is scattered first is. Views between them may stand there if they cancel. Our own lowering makes
-// no such chains; imported graphs and plans by hand do.
+// In the merged list of axes, the last gather's axes are the slowest, and so are the first
+// scatter's. Views between the collectives are allowed if they cancel. Heddle's lowering creates no
+// such chains, but imported graphs and manual plans do.
 #include <algorithm>
 #include <optional>
 
@@ -20,12 +22,13 @@
 namespace heddle::compile {
 namespace {
 
-// A tensor that lies in rows, seen through views: each dimension's size and step. Views cancel when it lies as at first.
+// The strides of a contiguous tensor seen through views. Views cancel if the strides are the
+// original ones.
 class Layout {
  public:
   explicit Layout(std::vector<Dim> sizes) : sizes_(std::move(sizes)) { steps_ = InRows(sizes_); }
 
-  // False for a view that is not followed.
+  // Returns false for unsupported views.
   bool Follow(const Graph& graph, NodeId view) {
     const Attrs& attrs = graph.attrs(view);
     OpId op = graph[view].op;
@@ -101,10 +104,11 @@ class ChainFuser {
   }
   void Keep(NodeId last, std::string_view why) {
     context_.AddRemark(graph_, graph_[last].first_result, RemarkKind::kChainKept,
-                       "two collectives stay two: {}", why);
+                       "two collectives are not merged: {}", why);
   }
 
-  // The collective that `last` has its operand from, through views; they and the wait are added to `between`.
+  // The collective that produces the operand of `last`, through views. Adds the views and the wait
+  // to `between`.
   NodeId FirstOf(NodeId last, std::vector<NodeId>& between) {
     ValueId v = graph_.operands(last)[0];
     NodeId node = graph_[v].producer;
@@ -131,15 +135,14 @@ class ChainFuser {
       return std::ranges::any_of(types[graph_.type(v)].dims, [](Dim d) { return IsSymbol(d); });
     };
     if (uneven(graph_.results(wait)[0]) || uneven(graph_.operands(first)[0]))
-      return Keep(last, "parts are not of one size");
+      return Keep(last, "their parts have different sizes");
     for (NodeId node : between) {
       if (!ReadOnce(graph_[node].first_result))
-        return Keep(last, "what is between them is read by others");
+        return Keep(last, "other nodes read values between them");
     }
     Layout layout(sizes);
     for (size_t i = between.size() - 1; i-- > 0;) {
-      if (!layout.Follow(graph_, between[i]))
-        return Keep(last, "what is between them moves elements");
+      if (!layout.Follow(graph_, between[i])) return Keep(last, "nodes between them move elements");
     }
     if (!layout.IsInRows(sizes)) return Keep(last, "views between them do not cancel");
     if (Dim0(first) != Dim0(last)) return Keep(last, "they work along different dimensions");
@@ -166,7 +169,7 @@ class ChainFuser {
     auto rank = static_cast<int64_t>(graph_.types().rank(graph_.type(graph_.operands(id)[0])));
     return at < 0 ? at + rank : at;
   }
-  // Sums of sums, or largest of largest; a factor would count twice.
+  // Sums of sums, or maxima of maxima. A factor would apply twice.
   bool SameReduction(NodeId a, NodeId b) const {
     const AttrValue* first = graph_.attrs(a).Find("op");
     const AttrValue* second = graph_.attrs(b).Find("op");
@@ -195,7 +198,7 @@ constexpr std::string_view kFuseChainsStats[] = {"chains"};
 
 HEDDLE_DEFINE_PASS(fuse_gathers){
     .name = "fuse-gathers",
-    .summary = "makes one gather of a gather of what was just gathered over other axes",
+    .summary = "Merges consecutive gathers over different axes into one",
     .run = Run<FuseGathers>,
     .any_view = false,
     .needs = View::kLocal,
@@ -205,7 +208,7 @@ HEDDLE_DEFINE_PASS(fuse_gathers){
 
 HEDDLE_DEFINE_PASS(fuse_scatters){
     .name = "fuse-scatters",
-    .summary = "makes one reduce-scatter of two, the second of what the first gives",
+    .summary = "Merges consecutive reduce-scatters over different axes into one",
     .run = Run<FuseScatters>,
     .any_view = false,
     .needs = View::kLocal,

@@ -26,8 +26,8 @@ Status CheckCurves(const Mesh& mesh, const Graph& graph, const price::CostModel&
     HEDDLE_TRY(const price::Curve* curve, model.measured()->FindCurve(*kind, mesh, over, group));
     if (curve != nullptr) continue;
     Failure failure = Error(Diag::kCostsFile,
-                            "`curves` has none for {} over {}, by which buckets are priced; "
-                            "without buckets none is needed",
+                            "`curves` has no curve for {} over {}, which prices buckets; add one, "
+                            "or use --buckets=none",
                             Name(*kind), Format(mesh, over));
     failure.diagnostics[0].file = model.measured()->file;
     return failure;
@@ -46,8 +46,8 @@ struct FoundSchedule {
 };
 
 // Searches in rounds, from little effort and freedom to much. A round that finds no shorter step
-// than the rounds with less effort or less freedom has their result. So more effort, or more
-// freedom, never makes a step longer.
+// takes over the result of a round with less effort or less freedom. More effort or more freedom
+// therefore never makes a step longer.
 class OverlapSearch {
  public:
   OverlapSearch(const Module& module, const Graph& graph, const price::CostModel& model,
@@ -81,20 +81,20 @@ class OverlapSearch {
   }
   // The given result instead of this round's, unless this round's step is shorter.
   void KeepShorter(const FoundSchedule& other);
-  // Step time of the best order found; INT64_MAX if none keeps the cap.
+  // Step time of the best order found; INT64_MAX if none meets the limit.
   Result<Nanos> Try(Graph graph, bool thorough, Bytes spare = {});
   FoundOrder Search(const Graph& graph, const price::SimGraph& sim, bool thorough,
                     Bytes spare) const;
   Result<Nanos> TryBuckets(const Buckets& buckets, bool thorough);
-  // Every way to merge, and then the best of them again, with more effort.
+  // Tries every way to merge, and then the best ones again with more effort.
   Status TryAll(const std::vector<Buckets>& ways, const FoundSchedule* less_free);
-  // Step time of a way to merge, without another try where one was made with less effort.
+  // Step time of a way to merge. Does not repeat a trial that was made with less effort.
   Result<Nanos> TryOnce(const Buckets& way, const FoundSchedule* less_free);
-  // Ways next to the best one, as long as one is better.
+  // Tries variations of the best way while they improve it.
   Status TryNext();
-  // Compute that was moved once may be moved again.
+  // Moves compute of the best schedule again.
   Status TryAgain();
-  // The best way to merge once more, listed with more memory than the cap.
+  // Tries the best way once more, with orders built for more memory than the limit.
   Status TrySpare();
 
   const Module& module_;
@@ -137,7 +137,7 @@ Result<FoundSchedule> OverlapSearch::Run() {
   cap_ = options_.memory.Of(before_.peak);
   if (cap_ < before_.peak) found_.outcome.makespan = {INT64_MAX};
   const FoundSchedule given = found_;
-  // By effort: the results with less freedom.
+  // Indexed by effort: the results with less freedom.
   std::vector<FoundSchedule> less_free;
   for (const std::vector<OverlapOptions>& row : Rounds()) {
     std::vector<FoundSchedule> results;
@@ -154,7 +154,7 @@ Result<FoundSchedule> OverlapSearch::Run() {
   }
   if (found_.outcome.makespan.value == INT64_MAX)
     return Error(Diag::kInfeasible,
-                 "{} of memory is too little; the smallest peak found is {}, {} bytes",
+                 "a memory limit of {} is too small; the smallest peak found is {}, {} bytes",
                  Format(cap_), Format(least_), least_.value);
   return std::move(found_);
 }
@@ -312,7 +312,7 @@ FoundOrder OverlapSearch::Search(const Graph& graph, const price::SimGraph& sim,
   if (round_.freedom() != Freedom::kLight || (!thorough && !OrderSearch::IsSmall(graph)) ||
       spare.value > 0)
     return found;
-  // The scheduler is greedy: without moves of compute it may find a shorter step.
+  // The scheduler is greedy and may find a shorter step without moving compute.
   FoundOrder fixed = search(Freedom::kNone);
   const Bytes least = std::min(found.least, fixed.least);
   const bool better = !fixed.order.empty() &&

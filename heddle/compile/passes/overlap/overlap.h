@@ -1,4 +1,5 @@
-// Overlap: an order of starts, waits and compute, and buckets, that make a step short under a hard cap on memory.
+// Overlap: finds an order of starts, waits and compute, and buckets, that minimise step time under
+// a hard memory limit.
 #pragma once
 
 #include "heddle/compile/manager/pass.h"
@@ -12,12 +13,13 @@ struct OverlapResult {
   Bytes cap;
   price::Outcome before;
   price::Outcome after;
-  // Light compute that runs between other matrix products and attentions than it stood.
+  // The number of light nodes that moved across matrix products or attention.
   int64_t moved = 0;
   Changed changed = Changed::kNo;
 };
 
-// Schedules `graph` of `module`. Diag::kInfeasible, with the smallest peak found, where no order keeps the cap.
+// Schedules `graph` of `module`. Fails with Diag::kInfeasible and the smallest peak found if no
+// order meets the limit.
 Result<OverlapResult> Overlap(const Module& module, Graph& graph, const price::CostModel& model,
                               const price::SimulateOptions& sim, const OverlapOptions& options,
                               PassContext& context);

@@ -1,4 +1,5 @@
-// overlap: collectives behind compute, in buckets, under a cap on memory (overlap.h), for a cluster.
+// overlap: overlaps bucketed collectives with compute within a memory limit, for a cluster
+// (overlap.h).
 #include "heddle/compile/passes/overlap/overlap.h"
 
 namespace heddle::compile {
@@ -35,16 +36,16 @@ Result<Changed> OverlapPass(Module& module, const OverlapPassOptions& options,
 constexpr OptionDef kOverlapOptions[] = {
     Option<&OverlapPassOptions::memory>(
         "memory",
-        "the most that may be alive, as 5GiB, or +1GiB above the peak of the order given; "
-        "empty: that peak"),
-    Option<&OverlapPassOptions::cap>("cap", "auto, none, or the largest bucket, as 25MiB"),
-    Option<&OverlapPassOptions::effort>("effort", "fast, normal or best"),
+        "memory limit, as in 5GiB, or +1GiB above the peak of the given order (empty: that peak)"),
+    Option<&OverlapPassOptions::cap>("cap",
+                                     "auto, none, or the maximum size of a bucket, as in 25MiB"),
+    Option<&OverlapPassOptions::effort>("effort", "search effort: fast, normal or best"),
     Option<&OverlapPassOptions::reorder_compute>(
         "reorder_compute",
-        "matrix products and attention may leave their order: gradients of weights run later. "
-        "Otherwise only light compute, which is all else, moves"),
+        "allow matrix products and attention to be reordered: gradients of weights run later. "
+        "Otherwise only other compute moves"),
     Option<&OverlapPassOptions::strict>(
-        "strict", "no collective passes another, nothing is merged, and compute keeps its order")};
+        "strict", "keep the order of collectives and of compute, and merge nothing")};
 constexpr std::string_view kOverlapStats[] = {"microseconds_before", "microseconds_after",
                                               "light_moved"};
 
@@ -52,7 +53,7 @@ constexpr std::string_view kOverlapStats[] = {"microseconds_before", "microsecon
 
 HEDDLE_DEFINE_PASS(overlap){
     .name = "overlap",
-    .summary = "schedules collectives behind compute, in buckets, under a cap on memory",
+    .summary = "Overlaps bucketed collectives with compute within a memory limit",
     .run = Run<OverlapPass>,
     .make_options = Make<OverlapPassOptions>,
     .options = kOverlapOptions,

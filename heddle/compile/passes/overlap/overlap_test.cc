@@ -1,4 +1,4 @@
-// Schedules of random graphs: what must hold of every one; and buckets against exhaustive search.
+// Invariants of schedules of random graphs, and buckets compared with exhaustive search.
 #include <random>
 
 #include <gtest/gtest.h>
@@ -182,7 +182,8 @@ TEST(Overlap, MoreFreedomIsNeverSlower) {
   EXPECT_GT(shorter, 0U);
 }
 
-// A wait allocates nothing: its results are the buffers that its collective has written. Each
+// A wait allocates nothing, because its results are the buffers that its collective wrote. Each
+// storage ends after its last reader.
 // storage ends after its last reader.
 Bytes PeakOfStorages(const Graph& graph) {
   Liveness liveness(graph);
@@ -255,7 +256,7 @@ BucketProblem RandomProblem(uint32_t seed) {
   return problem;
 }
 
-// When the step ends, with buckets that begin at these jobs; INT64_MAX if one holds too much.
+// Step time with buckets that begin at these jobs; INT64_MAX if one exceeds its memory.
 Nanos StepWith(const BucketProblem& problem, const std::vector<size_t>& begins) {
   const std::vector<BucketJob>& jobs = problem.jobs;
   Nanos free;
@@ -348,7 +349,7 @@ TEST(BucketMoves, LaterMembersAreHandedOn) {
                                   {{g[0], g[1]}, {g[3], g[4]}},
                                   {{g[1], g[2], g[3], g[4]}},
                                   {{g[3], g[4]}, {g[1], g[2]}}}));
-  // The last has nobody to hand on to.
+  // The last bucket has no later one to move members to.
   EXPECT_EQ(WithShorter(graph, buckets, 1), (std::vector<Buckets>{{{g[0], g[1], g[2]}}}));
 
   Graph merged = graph;
@@ -383,7 +384,7 @@ TEST(RangePeaks, EqualToPlainSums) {
   }
 }
 
-// Each breaks a graph in one way, which the checker must see.
+// Each edit breaks a graph in one way, which the checker must detect.
 constexpr std::string_view kStep = R"(heddle 1 local
 mesh [dp=2]
 graph @g(%x: f32[16,16] batch "x", %w: f32[8,16] param 0 "w") -> (%z) {

@@ -1,13 +1,18 @@
-// chunk-tokens: the tokens of blocks with experts in parts (token_region.h), which take turns, so that rows of one part travel to experts and
-// back while another computes.
+// chunk-tokens: divides the tokens of blocks with experts into parts (token_region.h), so that rows
+// of one part travel to experts and back while another part computes.
 //
-//   route, dispatch, experts, combine              one after the other: compute stands still twice
-//   route 0 | dispatch 0 | experts 0  | combine 0  in two parts: routing, attention and shared experts of part 1 run beside dispatch 0,
-//           | route 1    | dispatch 1 | experts 1  experts 0 beside dispatch 1, experts 1 beside combine 0
+//   route, dispatch, experts, combine              in sequence: compute is idle twice
 //
-// 1. Forward dispatches are where mixtures are; TokenRegion says what around them can be in parts.
-// 2. RegionWriter writes every node of it once for each part. Gradients of weights are added up, in another order than whole.
-// 3. OrderOfChunks lets parts take turns, by the times of a cluster.
+//   route 0 | dispatch 0 | experts 0  | combine 0  in two parts: routing, attention and shared
+//      experts
+//           | route 1    | dispatch 1 | experts 1  of part 1 overlap dispatch 0, experts 0 overlap
+//                                                  dispatch 1, and experts 1 overlap combine 0
+//
+// 1. Each forward dispatch belongs to a mixture; TokenRegion finds the surrounding nodes that can
+// run in parts.
+// 2. RegionWriter writes each of these nodes once per part. Gradients of weights are sums of parts,
+// added in another order than in the whole.
+// 3. OrderOfChunks lets parts take turns, using the times of a cluster.
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/chunks/chunk_order.h"
 #include "heddle/compile/passes/chunks/region_writer.h"
@@ -50,7 +55,8 @@ Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOption
     context.AddRemark(graph, graph[node].first_result, RemarkKind::kNotInParts, "{}", why);
   if (region.mixtures() == 0) {
     if (region.refusals().empty())
-      context.AddRemark(graph, {}, RemarkKind::kNoEffect, "no rows go to experts of other ranks");
+      context.AddRemark(graph, {}, RemarkKind::kNoEffect,
+                        "no rows are sent to experts of other ranks");
     return Changed::kNo;
   }
   context.Count("mixtures", static_cast<int64_t>(region.mixtures()));
@@ -68,7 +74,7 @@ Result<Changed> ChunkGraph(Module& module, Graph& graph, const ChunkTokensOption
 Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
                             PassContext& context) {
   if (options.parts < 2)
-    return Error(Diag::kPassOption, "`parts` is {}; tokens are in 2 or more", options.parts);
+    return Error(Diag::kPassOption, "`parts` is {}; expected at least 2", options.parts);
   const price::CostModel& model = context.costs();
   Changed changed = Changed::kNo;
   for (Graph& graph : module.graphs) {
@@ -79,14 +85,14 @@ Result<Changed> ChunkTokens(Module& module, const ChunkTokensOptions& options,
 }
 
 constexpr OptionDef kChunkTokensOptions[] = {
-    Option<&ChunkTokensOptions::parts>("parts", "in how many parts tokens are")};
+    Option<&ChunkTokensOptions::parts>("parts", "number of parts of the tokens")};
 constexpr std::string_view kChunkTokensStats[] = {"mixtures"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(chunk_tokens){
     .name = "chunk-tokens",
-    .summary = "Runs blocks with experts on other ranks for parts of the tokens that overlap",
+    .summary = "Divides the tokens of blocks with shared experts into parts that overlap",
     .run = Run<ChunkTokens>,
     .make_options = Make<ChunkTokensOptions>,
     .options = kChunkTokensOptions,

@@ -35,9 +35,9 @@ std::optional<Cut::Kind> TokenRegion::KindOf(ValueId v) const {
   return values_[v.index()]->kind;
 }
 
-// --- Where it starts
+// --- Starting points
 
-// A forward dispatch sends rows of tokens that an index picks.
+// Finds forward dispatches of token rows that an index selects.
 void TokenRegion::FindMixtures() {
   for (NodeId node : graph_.nodes()) {
     if (graph_[node].op != op::comm_dispatch) continue;
@@ -45,7 +45,7 @@ void TokenRegion::FindMixtures() {
     if (graph_[node].phase != Phase::kForward) continue;
     NodeId pick = graph_[graph_.operands(node)[0]].producer;
     if (!pick || graph_[pick].op != op::index_select) {
-      refusals_.emplace_back(node, "what it sends is not picked from tokens");
+      refusals_.emplace_back(node, "it sends rows that are not indexed from tokens");
       continue;
     }
     open_[BlockAt(node)] = true;
@@ -80,7 +80,7 @@ void TokenRegion::GoUp(ValueId tokens) {
   }
 }
 
-// --- How it goes on
+// --- Growing
 
 void TokenRegion::Walk() {
   for (NodeId node : graph_.nodes()) {
@@ -107,7 +107,7 @@ std::optional<NodeCut> TokenRegion::PartsOf(NodeId node) {
   return OfFactors(node);
 }
 
-// --- What cannot be
+// --- Removing
 
 void TokenRegion::DropBlock(NodeId node, std::string why) {
   size_t block = BlockAt(node);
@@ -125,21 +125,22 @@ std::optional<std::string> TokenRegion::FindBroken(NodeId node) {
     const std::optional<Cut>& part = cut(node).operands[i];
     ValueId v = graph_.operands(node)[i];
     if (part && part->kind != Kind::kRows && cut(v) != part)
-      return fmt::format("%{} is not in parts", graph_.name(v));
+      return fmt::format("%{} is not divided into parts", graph_.name(v));
   }
   for (ValueId v : graph_.results(node)) {
     if (KindOf(v) != Kind::kOwn && !graph_.types()[graph_.type(v)].async) continue;
     if (uses_.is_output(v)) return fmt::format("%{} is an output", graph_.name(v));
     for (const Use& use : uses_.of(v)) {
       if (!ReadsPieces(use) && !Unread(use))
-        return fmt::format("%{} cannot be in parts, and reads %{}, which every part has for itself",
-                           graph_.name(graph_[use.node].first_result), graph_.name(v));
+        return fmt::format(
+            "%{} cannot be divided into parts, but reads %{}, which each part has separately",
+            graph_.name(graph_[use.node].first_result), graph_.name(v));
     }
   }
   return std::nullopt;
 }
 
-// A block that goes may take others with it.
+// Removing a block may require removing others.
 void TokenRegion::DropBroken() {
   bool again = true;
   while (again) {
@@ -154,7 +155,8 @@ void TokenRegion::DropBroken() {
   }
   for (size_t block = 0; block < open_.size(); ++block) {
     if (open_[block] && !has(dispatches_[block][0]))
-      DropBlock(dispatches_[block][0], fmt::format("its rows are not in {} equal parts", pieces()));
+      DropBlock(dispatches_[block][0],
+                fmt::format("its rows cannot be divided into {} equal parts", pieces()));
   }
 }
 

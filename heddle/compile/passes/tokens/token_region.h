@@ -1,8 +1,10 @@
-// TokenRegion: the nodes around mixtures of experts that run for one part of a rank's tokens after the other.
+// TokenRegion: the nodes around mixtures of experts that run for one part of a rank's tokens after
+// another.
 //
-// Found in one walk along the graph: it starts with the tokens that a mixture routes, goes up from them as far as their block can be
-// cut, and then follows what reads them, through forward and backward. A sort by expert makes own of rows, and picking by the order that
-// undoes it, or adding to the rows of tokens, makes rows of own. All else follows from factors.
+// It starts at the tokens that a mixture routes, goes up as far as their block can be cut, and then
+// follows their readers through forward and backward, in one walk. A sort by expert converts rows
+// to rows that belong to one part (kOwn). Indexing with the inverse order, or adding to rows of
+// tokens, converts them back. All other cuts follow from factors.
 #pragma once
 
 #include <optional>
@@ -15,12 +17,12 @@ namespace heddle::compile {
 
 class TokenRegion : public CutRegion {
  public:
-  // All outlive this.
+  // All must outlive this.
   TokenRegion(const Graph& graph, const Uses& uses, CutRules& rules);
 
-  // Mixtures whose tokens are in parts.
+  // The number of mixtures whose tokens are divided.
   size_t mixtures() const { return mixtures_; }
-  // Why others are whole.
+  // Reasons why others are not.
   const std::vector<std::pair<NodeId, std::string>>& refusals() const { return refusals_; }
 
   bool Unread(const Use& use) override;
@@ -30,7 +32,7 @@ class TokenRegion : public CutRegion {
   using Kind = Cut::Kind;
 
   void FindMixtures();
-  // Marks how what leads to these tokens is cut.
+  // Determines the cuts of nodes that lead to these tokens.
   void GoUp(ValueId tokens);
   void Walk();
   std::optional<NodeCut> PartsOf(NodeId node);
@@ -39,9 +41,9 @@ class TokenRegion : public CutRegion {
   std::optional<NodeCut> OfOrder(NodeId node) const;
   std::optional<NodeCut> OfGroups(NodeId node) const;
   std::optional<NodeCut> OfFactors(NodeId node);
-  // Whether the call takes parts and gives them.
+  // Whether the call accepts and produces such parts.
   bool Fits(NodeId node, const NodeCut& parts);
-  // Leaves out the blocks where own would have to be put together.
+  // Removes blocks in which parts of kind kOwn would have to be joined.
   void DropBroken();
   std::optional<std::string> FindBroken(NodeId node);
   void DropBlock(NodeId node, std::string why);
@@ -51,13 +53,13 @@ class TokenRegion : public CutRegion {
   bool UndoesOrder(ValueId v) const;
   size_t BlockAt(NodeId node) const { return blocks_[node.index()]; }
 
-  // By node; nodes without one share the first.
+  // Indexed by node. Nodes without a block share block 0.
   std::vector<size_t> blocks_;
-  // By block: whether it has a mixture that may be in parts.
+  // Indexed by block: whether a mixture in it may be divided.
   std::vector<bool> open_;
   std::vector<std::vector<NodeId>> dispatches_;
   size_t mixtures_ = 0;
-  // Wanted: how nodes before the tokens of a mixture are cut.
+  // Wanted cuts of nodes before the tokens of a mixture.
   std::vector<std::optional<NodeCut>> wanted_;
   std::vector<std::pair<NodeId, std::string>> refusals_;
 };

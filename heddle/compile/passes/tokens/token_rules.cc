@@ -8,7 +8,7 @@
 namespace heddle::compile {
 namespace {
 
-// The outermost loop of a dimension that is more than one round.
+// The outermost loop of a dimension with more than one iteration.
 std::optional<FactorId> Outermost(const Factors& factors, const TensorFactors& tensor,
                                   uint32_t dim) {
   if (dim >= tensor.size()) return std::nullopt;
@@ -20,7 +20,7 @@ std::optional<FactorId> Outermost(const Factors& factors, const TensorFactors& t
 
 }  // namespace
 
-// Counts are exchanged, and rows by them. A wait gives what was launched.
+// Exchanges of counts, and of rows by counts. A wait has the cut of its launch.
 std::optional<NodeCut> TokenRegion::OfExchange(NodeId node) const {
   OpId op = graph_[node].op;
   NodeCut parts = rules_.Empty(node);
@@ -44,7 +44,7 @@ std::optional<NodeCut> TokenRegion::OfExchange(NodeId node) const {
   return parts;
 }
 
-// What is linear in whole numbers: sums of parts are exact.
+// Integer ops that are linear, so sums of parts are exact.
 std::optional<NodeCut> TokenRegion::OfCounts(NodeId node) const {
   OpId op = graph_[node].op;
   if (graph_.operands(node).empty() || graph_[node].result_count != 1) return std::nullopt;
@@ -70,14 +70,14 @@ bool TokenRegion::IsSortedOrder(ValueId v) const {
   return sort && graph_[sort].op == op::sort_stable && v == graph_.results(sort)[1];
 }
 
-// The order of an order of rows.
+// Whether the value is the inverse of an order of rows.
 bool TokenRegion::UndoesOrder(ValueId v) const {
   if (!IsSortedOrder(v)) return false;
   ValueId order = graph_.operands(graph_[v].producer)[0];
   return IsSortedOrder(order) && KindOf(graph_.operands(graph_[order].producer)[0]) == Kind::kRows;
 }
 
-// Sorts, and what goes by the order that they find.
+// Sorts, and indexing by the resulting order.
 std::optional<NodeCut> TokenRegion::OfOrder(NodeId node) const {
   OpId op = graph_[node].op;
   constexpr Cut kRows;
@@ -98,13 +98,13 @@ std::optional<NodeCut> TokenRegion::OfOrder(NodeId node) const {
   parts.operands[1] = kOwn;
   bool undoes = UndoesOrder(index);
   if (!adds) {
-    // Rows in the order of experts, or back in that of tokens.
+    // Rows in expert order, or back in token order.
     if (undoes != (at(0) == kOwn) || (!undoes && at(0) && at(0) != kRows)) return std::nullopt;
     parts.operands[0] = undoes ? kOwn : kRows;
     parts.results[0] = undoes ? kRows : kOwn;
     return parts;
   }
-  // The gradients of both, added to nothing.
+  // The gradients of both: added to zeros.
   NodeId zeros = graph_[graph_.operands(node)[0]].producer;
   if (!zeros || !graph_.op(zeros).def->constant) return std::nullopt;
   std::optional<Cut> added = at(2);
@@ -117,7 +117,7 @@ std::optional<NodeCut> TokenRegion::OfOrder(NodeId node) const {
 
 std::optional<NodeCut> TokenRegion::OfGroups(NodeId node) const {
   std::span<const ValueId> operands = graph_.operands(node);
-  // Nothing behind the ends of groups is given.
+  // No rows follow the ends of groups.
   if (std::ranges::any_of(operands.subspan(3), [](ValueId v) { return bool(v); }))
     return std::nullopt;
   if (KindOf(operands[2]) != Kind::kSum) return std::nullopt;
@@ -132,7 +132,7 @@ std::optional<NodeCut> TokenRegion::OfGroups(NodeId node) const {
   return parts;
 }
 
-// The loop that divides an operand divides whatever has it.
+// A loop that divides one operand divides all tensors that have it.
 std::optional<NodeCut> TokenRegion::OfFactors(NodeId node) {
   const Factors* factors = rules_.FactorsOf(node);
   if (factors == nullptr || factors->sums_parts) return std::nullopt;
@@ -165,7 +165,7 @@ std::optional<NodeCut> TokenRegion::OfFactors(NodeId node) {
   for (size_t i = 0; i < parts.operands.size(); ++i) {
     parts.operands[i] = place(factors->operands[i]);
     if (!parts.operands[i] && has(factors->operands[i])) return std::nullopt;
-    // Nothing of the whole is own.
+    // Tensors of kind kOwn and whole tensors do not mix.
     bool own = parts.operands[i] && *kind == Kind::kOwn;
     if (own && values_[graph_.operands(node)[i].index()] != parts.operands[i]) return std::nullopt;
   }
@@ -202,13 +202,13 @@ Attrs TokenRegion::AttrsOf(NodeId node, int64_t piece) const {
 bool TokenRegion::Fits(NodeId node, const NodeCut& parts) {
   OpId op = graph_[node].op;
   if (op == op::comm_wait) return true;
-  // A shape that is written out has no number for a symbol.
+  // A shape attribute cannot contain the number of a symbol.
   auto symbolic = [&](ValueId v) {
     return std::ranges::any_of(graph_.types().dims(graph_.type(v)), IsSymbol);
   };
   if (!graph_.op(node).def->shape_attr.empty() && symbolic(graph_[node].first_result)) return false;
   if (op != op::comm_dispatch && op != op::comm_combine) return rules_.Holds(node, parts);
-  // As many rows in every part.
+  // The same number of rows in every part.
   std::string_view attr = op == op::comm_dispatch ? "most" : "rows_back";
   return std::get<int64_t>(*graph_.attrs(node).Find(attr)) % pieces() == 0;
 }

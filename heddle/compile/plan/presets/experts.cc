@@ -1,4 +1,5 @@
-// Expert parallelism: ranks that share the experts of a mixture. They are data-parallel ranks, and perhaps tensor-parallel ones.
+// Expert parallelism: ranks share the experts of a mixture. They are data-parallel ranks, and
+// optionally also tensor-parallel ones.
 #include <algorithm>
 
 #include "heddle/compile/plan/patterns.h"
@@ -18,7 +19,7 @@ int64_t Sequences(const PlanDraft& draft) {
   return 1;
 }
 
-// What would fit: the degrees that divide the experts and the ranks that may share them, in multiples of `step`.
+// Valid degrees for messages: multiples of `step` that divide the experts and the ranks.
 std::string Divisors(int64_t experts, int64_t ranks, int64_t step) {
   std::string out;
   for (int64_t d = step; d <= std::min(experts, ranks); d += step) {
@@ -61,7 +62,8 @@ bool IsShared(const PlanDraft& draft, const PlanParam& param) {
 BoundaryPlacement OwnTokens(const PlanDraft& draft, AxisId tensor) {
   BoundaryPlacement out{{}, 3};
   out.placement.splits = {draft.data, {}, {}};
-  // Of one sequence each rank has a part; of several, some. Parts of each of several would not lie next to each other.
+  // Of a single sequence, each rank has a part. Of several, it has whole sequences, because parts
+  // of several would not be contiguous.
   out.placement.splits[Sequences(draft) == 1 ? 1 : 0].Add(tensor);
   out.placement.Normalize();
   return out;
@@ -84,7 +86,7 @@ Status ShareExperts(PlanDraft& draft) {
     Dim experts = draft.graph.types().dims(draft.graph.type(input.value))[0];
     if (experts % ranks != 0)
       return Error(Diag::kMeshSize,
-                   "`{}` has {} experts, which do not divide among {} ranks; {} would fit",
+                   "`{}` has {} experts, which cannot be divided evenly among {} ranks; use {}",
                    param.pattern, experts, ranks,
                    Divisors(experts, mesh.Size(draft.sharding) * mesh.Size(own), mesh.Size(own)));
     for (AxisId axis : draft.experts) {
@@ -95,8 +97,8 @@ Status ShareExperts(PlanDraft& draft) {
   int64_t sequences = Sequences(draft);
   if (own.empty() || sequences == 1 || sequences % mesh.Size(own) == 0) return Done{};
   return Error(Diag::kMeshSize,
-               "each data-parallel rank has {} sequences, which do not divide among the {} ranks "
-               "of [{}], whose experts they share; 1 would fit, and every multiple of {}",
+               "each data-parallel rank has {} sequences, which cannot be divided among the {} "
+               "ranks of [{}] that share experts; use 1, or a multiple of {}",
                sequences, mesh.Size(own), Format(mesh, own), mesh.Size(own));
 }
 

@@ -22,7 +22,7 @@ std::span<const Preset* const> Presets() {
 
 namespace {
 
-// The axis of each preset, in their order; nothing for one that is not used.
+// The axis of each preset, in their order; nullopt for an unused preset.
 Result<std::vector<std::optional<AxisId>>> FindAxes(const Mesh& mesh,
                                                     const PresetOptions& options) {
   std::vector<std::optional<AxisId>> axes;
@@ -42,7 +42,7 @@ Result<std::vector<std::optional<AxisId>>> FindAxes(const Mesh& mesh,
   return axes;
 }
 
-// The axes beside those of the presets that expert parallelism needs.
+// Finds the additional axes that expert parallelism needs.
 Status FindExpertAxes(PlanDraft& draft) {
   const Mesh& mesh = draft.plan.mesh;
   auto find = [&](std::string_view name) -> Result<AxisId> {
@@ -86,25 +86,26 @@ void AddParams(PlanDraft& draft) {
 
 void AddLayers(PlanDraft& draft) {
   for (const LayerRule& rule : draft.rules.layers) {
-    PlanLayer layer{.pattern = rule.pattern};
+    PlanModule module{.pattern = rule.pattern};
     if (rule.own_tokens) {
-      layer.local = draft.data;
-      for (AxisId axis : draft.experts) layer.local.Add(axis);
-      layer.experts = draft.experts;
-      layer.expert_times = draft.options.expert_times;
+      module.local = draft.data;
+      for (AxisId axis : draft.experts) module.local.Add(axis);
+      module.experts = draft.experts;
+      module.expert_times = draft.options.expert_times;
     }
-    layer.why = rule.why;
-    draft.plan.layers.push_back(std::move(layer));
+    module.why = rule.why;
+    draft.plan.modules.push_back(std::move(module));
   }
 }
 
-// Leaves out layers that the graph does not have, and those of which nothing is said.
-void DropEmptyLayers(PlanDraft& draft) {
+// Removes modules that the graph lacks, and those without any facts.
+void DropEmptyModules(PlanDraft& draft) {
   std::set<std::string_view> paths = AllScopePaths(draft.graph);
-  std::erase_if(draft.plan.layers, [&](const PlanLayer& layer) {
-    if (!layer.in && !layer.out && layer.local.empty() && layer.why == Why::kTensor) return true;
+  std::erase_if(draft.plan.modules, [&](const PlanModule& module) {
+    if (!module.in && !module.out && module.local.empty() && module.why == Why::kTensor)
+      return true;
     return std::ranges::none_of(
-        paths, [&](std::string_view path) { return MatchesPattern(layer.pattern, path); });
+        paths, [&](std::string_view path) { return MatchesPattern(module.pattern, path); });
   });
 }
 
@@ -124,11 +125,12 @@ Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules&
   AddParams(draft);
   AddLayers(draft);
   HEDDLE_RETURN_IF_ERROR(ShareExperts(draft));
-  // From the fastest axis to the slowest: what tensor parallelism cuts, data parallelism cuts further.
+  // From the fastest axis to the slowest: data parallelism splits the parts of tensor parallelism
+  // further.
   for (size_t i = axes.size(); i-- > 0;) {
     if (axes[i]) Presets()[i]->apply(draft, *axes[i]);
   }
-  DropEmptyLayers(draft);
+  DropEmptyModules(draft);
   for (PlanParam& param : draft.plan.params) {
     param.store.Normalize();
     param.compute.Normalize();

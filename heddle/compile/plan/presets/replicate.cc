@@ -9,7 +9,7 @@ HEDDLE_DEFINE_PRESET(replicate){
     .degree_flag = "data_parallel_replicate_degree",
     .help = "ranks that replicate the parameters and shard the batch (DDP; with sharding, HSDP)",
     .splits_batch = true,
-    // Whole parameters are what a draft begins with.
+    // A draft begins with replicated parameters.
     .apply = [](PlanDraft&, AxisId) {},
 };
 

@@ -1,4 +1,5 @@
-// What a family of models tells presets about its weights and layers. The tables stand with the models.
+// Facts about the weights and layers of a model family, for presets. The tables are in the
+// families' files.
 #pragma once
 
 #include <string>
@@ -14,23 +15,25 @@ struct WeightRule {
   size_t dim;
 };
 
-// What flows between layers: activations of the residual stream, which sequence parallelism splits by position; activations that
-// a layer needs whole; logits, which a split loss has by vocabulary.
+// Kinds of tensors between layers: activations of the residual stream, which sequence parallelism
+// splits by position; activations that a layer needs whole; logits, which a split loss splits by
+// vocabulary.
 enum class Flow : uint8_t { kNone, kResidual, kWhole, kLogits };
 
 struct LayerRule {
   std::string pattern;
   Flow in = Flow::kNone;
   Flow out = Flow::kNone;
-  // Every rank may work on its own tokens alone, although the ops of the layer mix them: it undoes what it mixes.
+  // Every rank may work on its own tokens alone. Ops of the layer mix tokens, but later ops undo
+  // that.
   bool own_tokens = false;
-  // The purpose of what is moved there.
+  // The purpose of redistributions there.
   Why why = Why::kTensor;
 };
 
 struct ParallelRules {
   std::vector<WeightRule> weights;
-  // Stacks of the weights of experts, which expert parallelism splits by expert, dimension 0.
+  // Stacks of experts' weights, which expert parallelism splits along dimension 0.
   std::vector<std::string> experts;
   std::vector<LayerRule> layers;
 };

@@ -1,10 +1,10 @@
-// shard: ranks that keep parts of the parameters and work on parts of the batch (FSDP).
+// shard: ranks with parts of the parameters and parts of the batch (FSDP).
 #include "heddle/compile/plan/presets/presets.h"
 
 namespace heddle::compile {
 namespace {
 
-// Stacks of experts are cut inside of each expert when there are more ranks than experts.
+// If there are more ranks than experts, stacks of experts are split inside each expert.
 size_t ShardDim(std::span<const Dim> dims, int64_t ranks) {
   return dims.size() == 3 && ranks > dims[0] ? 1 : 0;
 }
@@ -17,7 +17,7 @@ void Shard(PlanDraft& draft, AxisId) {
     PlanParam& param = draft.plan.params[next++];
     std::span<const Dim> dims = draft.graph.types().dims(draft.graph.type(input.value));
     if (dims.empty()) continue;
-    // Ranks that share experts have parts of them already.
+    // Ranks that share experts already have parts of them.
     Axes over = draft.sharding;
     int64_t ranks = mesh.Size(over);
     if (IsShared(draft, param)) {
@@ -27,7 +27,7 @@ void Shard(PlanDraft& draft, AxisId) {
       }
       ranks = mesh.Size(draft.experts) * mesh.Size(over);
     }
-    // Inside of what other presets cut.
+    // Splits the parts of other presets further.
     for (AxisId axis : over) param.store.splits[ShardDim(dims, ranks)].Add(axis);
   }
 }

@@ -1,4 +1,5 @@
-// tensor: ranks that share heads, hidden units and the vocabulary; and, with sequence parallelism, positions between blocks.
+// tensor: ranks share heads, hidden units and the vocabulary and, with sequence parallelism,
+// positions between blocks.
 #include <algorithm>
 
 #include "heddle/compile/plan/patterns.h"
@@ -18,8 +19,8 @@ std::optional<BoundaryPlacement> Boundary(const PlanDraft& draft, Flow flow, Axi
   return out;
 }
 
-// Whether the parameter is part of a layer whose tokens are each rank's own over the axis too: then ranks share nothing of it but
-// experts.
+// Whether the parameter belongs to a layer in which each rank has its own tokens over this axis,
+// too. Such ranks share only experts.
 bool HasOwnTokens(const PlanDraft& draft, const PlanParam& param, AxisId axis) {
   if (!draft.experts.contains(axis)) return false;
   return std::ranges::any_of(draft.rules.layers, [&](const LayerRule& rule) {
@@ -39,11 +40,11 @@ void Tensor(PlanDraft& draft, AxisId axis) {
   }
   for (size_t i = 0; i < draft.rules.layers.size(); ++i) {
     const LayerRule& rule = draft.rules.layers[i];
-    PlanLayer& layer = draft.plan.layers[i];
-    layer.in = Boundary(draft, rule.in, axis);
-    layer.out = Boundary(draft, rule.out, axis);
-    if (rule.own_tokens && draft.experts.contains(axis)) layer.in = OwnTokens(draft, axis);
-    layer.write_out = rule.why == Why::kLoss && draft.options.split_loss;
+    PlanModule& module = draft.plan.modules[i];
+    module.in = Boundary(draft, rule.in, axis);
+    module.out = Boundary(draft, rule.out, axis);
+    if (rule.own_tokens && draft.experts.contains(axis)) module.in = OwnTokens(draft, axis);
+    module.decomposes_log_softmax = rule.why == Why::kLoss && draft.options.split_loss;
   }
 }
 

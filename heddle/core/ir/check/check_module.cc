@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/check_impl.h"
 #include "heddle/core/ir/cycle.h"
 #include "heddle/core/ir/edit/call_builder.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ir/text/locate.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/check_parts.h"
 
 namespace heddle {
 namespace {
@@ -51,7 +51,7 @@ class NodeVerifier {
  private:
   void CheckNode(NodeId id) {
     const Node& node = graph_[id];
-    // A line that could not be read; the parser has said so.
+    // The parser has already reported a line that it could not read.
     if (!node.op || !CheckOperands(id)) return;
     if (node.op == kOpaqueOp) {
       CheckOpaque(id);
@@ -133,7 +133,7 @@ class NodeVerifier {
       ReportAsync(id, i);
     } else {
       report_.AddOperand(id, i, Diag::kAsyncUse,
-                         "`%{}` is {}, which nothing waits for; expected an async value",
+                         "`%{}` is {}, which cannot be waited for; expected an async value",
                          graph_.name(value), report_.TypeText(graph_.type(value)));
     }
     return false;
@@ -145,7 +145,8 @@ class NodeVerifier {
                        graph_.name(value), report_.TypeText(graph_.type(value)));
   }
 
-  // Whether the node is like one before that was good: in its op, its attributes, and the types of operands and results.
+  // Whether an equal node was valid before: one with the same op, attributes, and types of operands
+  // and results.
   bool IsKnown(NodeId id) {
     key_.Assign(graph_, id);
     known_ = calls_.Find(key_);
@@ -156,7 +157,7 @@ class NodeVerifier {
     return equal;
   }
 
-  // Of a node that IsKnown was just asked about.
+  // For the node that IsKnown was last called with.
   void CheckTypes(NodeId id) {
     if (!CheckInferred(id) || known_ != nullptr) return;
     std::vector<TypeId> types;
@@ -177,7 +178,7 @@ class NodeVerifier {
     }
     IdRange<ValueId> results = graph_.results(id);
     if (inferred->size() != results.size()) {
-      report_.AddNode(id, Diag::kResultCount, "the op gives {}, the node has {}",
+      report_.AddNode(id, Diag::kResultCount, "the op has {}, the node has {}",
                       Counted(static_cast<int64_t>(inferred->size()), "result"), results.size());
       return false;
     }
@@ -186,7 +187,7 @@ class NodeVerifier {
       TypeId type = graph_.type(results[i]);
       if (!type || graph_.types()[type] == (*inferred)[i]) continue;
       report_.Add(Subject::Kind::kResult, id.index(), i, Diag::kResultType,
-                  "{}: `%{}` is {}, the op gives {}", op.name(), graph_.name(results[i]),
+                  "{}: `%{}` is {}, the op computes {}", op.name(), graph_.name(results[i]),
                   report_.TypeText(type), FormatType((*inferred)[i], module_.mesh, symbols_));
       ok = false;
     }
@@ -196,7 +197,7 @@ class NodeVerifier {
   bool CheckView(NodeId id) {
     std::optional<View> only = graph_.op(id).def->view;
     if (!only || *only == module_.view) return true;
-    report_.AddNode(id, Diag::kOpView, "the op stands in a {} module, and belongs in a {} one",
+    report_.AddNode(id, Diag::kOpView, "the op is in a {} module, but requires a {} one",
                     Name(module_.view), Name(*only));
     return false;
   }
@@ -227,7 +228,7 @@ class NodeVerifier {
       }
     }
     if (known != attrs.list.size()) {
-      report_.AddNode(id, Diag::kUnknownAttr, "the node has an attribute that its schema has not");
+      report_.AddNode(id, Diag::kUnknownAttr, "the node has an attribute that its schema lacks");
       return false;
     }
     if (CanonicalAttrs(op, attrs) == attrs) return true;
@@ -243,9 +244,9 @@ class NodeVerifier {
   SymbolTable symbols_;
   std::vector<std::pair<NodeId, uint32_t>> early_uses_;
   CallKey key_;
-  // Result types of good calls.
+  // Result types of valid calls.
   CallTable<std::vector<TypeId>> calls_;
-  // Of the call in key_; null if there was none like it.
+  // For the call in key_; null if no equal call was valid.
   const std::vector<TypeId>* known_ = nullptr;
 };
 

@@ -1,5 +1,5 @@
+#include "heddle/core/ir/check/check_impl.h"
 #include "heddle/core/ir/storage.h"
-#include "heddle/core/ir/check/check_parts.h"
 
 namespace heddle {
 namespace {
@@ -7,7 +7,7 @@ namespace {
 class OrderVerifier {
  public:
   explicit OrderVerifier(GraphReport& report)
-      : report_(report), graph_(report.graph()), takeovers_(graph_) {}
+      : report_(report), graph_(report.graph()), donations_(graph_) {}
 
   void Run() {
     CheckWaits();
@@ -20,7 +20,7 @@ class OrderVerifier {
     return graph_[value].type && graph_.types().is_async(graph_.type(value));
   }
 
-  // Every async value is waited for, once.
+  // Every async value has exactly one wait.
   void CheckWaits() {
     Table<ValueId, NodeId> waited(graph_.value_count());
     bool unread = false;
@@ -35,16 +35,16 @@ class OrderVerifier {
         waited[value] = id;
       }
     }
-    // A line that could not be read may be the wait.
+    // An unreadable line may be the wait.
     if (unread) return;
     for (ValueId value : graph_.values()) {
       NodeId start = graph_[value].producer;
       if (start && IsAsync(value) && !waited[value])
-        report_.AddNode(start, Diag::kAsyncUse, "nothing waits for `%{}`", graph_.name(value));
+        report_.AddNode(start, Diag::kAsyncUse, "`%{}` has no `comm.wait`", graph_.name(value));
     }
   }
 
-  // A stream names a communicator, so it stands where something is started.
+  // A stream names a communicator, so only a node that starts an operation has one.
   void CheckStreams() {
     for (NodeId id : graph_.nodes()) {
       const Node& node = graph_[id];
@@ -52,14 +52,15 @@ class OrderVerifier {
       bool starts = false;
       for (ValueId result : graph_.results(id)) starts |= !graph_[result].type || IsAsync(result);
       if (!starts)
-        report_.AddNode(id, Diag::kStream, "stream {} of a node that starts nothing", node.stream);
+        report_.AddNode(id, Diag::kStream, "the node has stream {}, but starts no operation",
+                        node.stream);
     }
   }
 
-  // What an update takes over is not read afterwards, through any view.
+  // No node reads a storage after an update takes it over, through any view.
   void CheckUpdates() {
-    if (!takeovers_.any()) return;
-    // By root, up to the node being looked at.
+    if (!donations_.any()) return;
+    // Indexed by root, up to the current node.
     Table<ValueId, NodeId> taken_by(graph_.value_count());
     for (NodeId id : graph_.nodes()) {
       if (!graph_[id].op) continue;
@@ -68,7 +69,7 @@ class OrderVerifier {
     }
     for (size_t i = 0; i < graph_.outputs().size(); ++i) {
       ValueId value = graph_.outputs()[i].value;
-      NodeId taker = value ? taken_by[takeovers_.root(value)] : NodeId();
+      NodeId taker = value ? taken_by[donations_.root(value)] : NodeId();
       if (!taker) continue;
       report_.AddOutput(i, Diag::kReadAfterUpdate,
                         "output `%{}` is returned after {} took over its storage",
@@ -79,7 +80,7 @@ class OrderVerifier {
   void CheckReads(NodeId id, const Table<ValueId, NodeId>& taken_by) {
     size_t i = 0;
     for (ValueId v : graph_.operands(id)) {
-      NodeId taker = v ? taken_by[takeovers_.root(v)] : NodeId();
+      NodeId taker = v ? taken_by[donations_.root(v)] : NodeId();
       if (taker) {
         report_.AddOperand(id, i, Diag::kReadAfterUpdate,
                            "`%{}` is read after {} took over its storage", graph_.name(v),
@@ -89,10 +90,10 @@ class OrderVerifier {
     }
     if (!IsWait(graph_, id)) return;
     ForEachRead(graph_, id, [&](ValueId v) {
-      NodeId taker = taken_by[takeovers_.root(v)];
+      NodeId taker = taken_by[donations_.root(v)];
       if (!taker || v == graph_.operands(id)[0]) return;
       report_.AddNode(id, Diag::kReadAfterUpdate,
-                      "`%{}` is sent until here, but {} took over its storage before",
+                      "`%{}` is in flight until here, but {} took over its storage earlier",
                       graph_.name(v), report_.OpName(taker));
     });
   }
@@ -100,8 +101,8 @@ class OrderVerifier {
   void TakeOver(NodeId id, Table<ValueId, NodeId>& taken_by) {
     std::span<const ValueId> operands = graph_.operands(id);
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (!takeovers_.Takes(id, i)) continue;
-      NodeId& taker = taken_by[takeovers_.root(operands[i])];
+      if (!donations_.Takes(id, i)) continue;
+      NodeId& taker = taken_by[donations_.root(operands[i])];
       if (taker == id) {
         report_.AddOperand(id, i, Diag::kReadAfterUpdate,
                            "the storage of `%{}` is taken over by two results",
@@ -110,8 +111,8 @@ class OrderVerifier {
       taker = id;
     }
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (!operands[i] || takeovers_.Takes(id, i)) continue;
-      if (taken_by[takeovers_.root(operands[i])] != id) continue;
+      if (!operands[i] || donations_.Takes(id, i)) continue;
+      if (taken_by[donations_.root(operands[i])] != id) continue;
       report_.AddOperand(id, i, Diag::kReadAfterUpdate,
                          "the storage of `%{}` is read, and taken over through another operand",
                          graph_.name(operands[i]));
@@ -120,7 +121,7 @@ class OrderVerifier {
 
   GraphReport& report_;
   const Graph& graph_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
 };
 
 }  // namespace

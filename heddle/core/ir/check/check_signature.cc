@@ -2,12 +2,12 @@
 #include <optional>
 #include <tuple>
 
-#include "heddle/core/ir/check/check_parts.h"
+#include "heddle/core/ir/check/check_impl.h"
 
 namespace heddle {
 namespace {
 
-// What is wrong with the placement of a value of this shape; empty if nothing is.
+// Describes the error in a placement for a value of this shape; empty if it is valid.
 std::string PlacementFault(const Placement& placement, std::span<const Dim> dims,
                            const Mesh& mesh) {
   if (placement.splits.size() > dims.size())
@@ -16,7 +16,7 @@ std::string PlacementFault(const Placement& placement, std::span<const Dim> dims
   std::string fault;
   auto add = [&](AxisId axis) {
     if (axis >= mesh.axes().size()) {
-      fault = fmt::format("is placed on axis {} of a mesh that has {}", axis, mesh.axes().size());
+      fault = fmt::format("is split over axis {}, but the mesh has {}", axis, mesh.axes().size());
     } else if (!seen.Add(axis)) {
       fault = fmt::format("has mesh axis `{}` twice in its placement", mesh[axis].name);
     }
@@ -24,7 +24,7 @@ std::string PlacementFault(const Placement& placement, std::span<const Dim> dims
   for (size_t d = 0; d < placement.splits.size(); ++d) {
     for (AxisId axis : placement.splits[d]) add(axis);
     if (!placement.splits[d].empty() && IsSymbol(dims[d]))
-      fault = fmt::format("is split along dimension {}, whose size is known at run time only", d);
+      fault = fmt::format("is split along dimension {}, whose size is known only at run time", d);
   }
   for (const Partial& partial : placement.partials) add(partial.axis);
   return fault;
@@ -52,9 +52,10 @@ class SignatureVerifier {
   void CheckRegions() {
     if (graph_.regions().empty()) return;
     if (module_.view == View::kLocal) {
-      report_.Add(Subject::Kind::kGraph, 0, 0, Diag::kPlacement,
-                  "scope `{}` has a region, but the graph is local: nothing is left to be placed",
-                  graph_.scope_name(graph_.regions()[0].scope));
+      report_.Add(
+          Subject::Kind::kGraph, 0, 0, Diag::kPlacement,
+          "scope `{}` has a region, but the graph is local; only global graphs have regions",
+          graph_.scope_name(graph_.regions()[0].scope));
       return;
     }
     for (const Region& region : graph_.regions()) {
@@ -67,7 +68,7 @@ class SignatureVerifier {
     }
   }
 
-  // Types with a rank's part of a size. A global text could not tell them from splits.
+  // Finds types with a rank's part of a size. In a global text they would look like splits.
   void FindChunkTypes() {
     const TypeTable& types = graph_.types();
     auto is_chunk = [&](Dim dim) { return IsSymbol(dim) && types.symbols()[dim].is_chunk(); };
@@ -106,7 +107,7 @@ class SignatureVerifier {
       ReportValue(id, Diag::kPlacement, "has a placement, but the graph is local");
     const Placement& placement = graph_.placements()[value.placement];
     std::span<const Dim> dims = graph_.types().dims(value.type);
-    // Its axes are looked at once.
+    // Each placement's axes are checked once.
     bool fits = placement.splits.size() <= dims.size() && std::ranges::none_of(dims, IsSymbol);
     if (fits && good_axes_[value.placement.index()]) return;
     std::string fault = PlacementFault(placement, dims, module_.mesh);
@@ -114,7 +115,7 @@ class SignatureVerifier {
     good_axes_[value.placement.index()] = fault.empty();
   }
 
-  // The global type beside a value of a local graph.
+  // Checks the global type that a local value states.
   std::string GlobalFault(const GlobalType& global) const {
     if (!global.type) return {};
     return PlacementFault(graph_.placements()[global.placement], graph_.types().dims(global.type),
@@ -136,7 +137,8 @@ class SignatureVerifier {
         report_.AddInput(i, Diag::kAsyncUse, "input `%{}` is async; a graph starts with tensors",
                          name);
       if (roles && input.role == InputRole::kPlain)
-        report_.AddInput(i, Diag::kLostRole, "input `%{}` has no role, other inputs have", name);
+        report_.AddInput(i, Diag::kLostRole, "input `%{}` has no role, but other inputs have one",
+                         name);
       if (std::string fault = GlobalFault(input.global); !fault.empty())
         report_.AddInput(i, Diag::kPlacement, "`%{}` on the whole mesh {}", name, fault);
       if (input.role == InputRole::kParam) CheckParam(i);
@@ -181,7 +183,7 @@ class SignatureVerifier {
     if (label == labelled_.size()) {
       labelled_.push_back(i);
     } else {
-      report_.AddInput(i, Diag::kDuplicateRole, "parameters {} and {} are both called \"{}\"",
+      report_.AddInput(i, Diag::kDuplicateRole, "parameters {} and {} are both named \"{}\"",
                        inputs[labelled_[label]].index, input.index, input.label);
     }
   }
@@ -192,7 +194,7 @@ class SignatureVerifier {
     const std::vector<Output>& outputs = graph_.outputs();
     bool roles =
         std::ranges::any_of(outputs, [](const Output& o) { return o.role != OutputRole::kPlain; });
-    // Role, what it is for, and output.
+    // Role, its number or target, and output.
     std::vector<std::tuple<OutputRole, int64_t, size_t>> taken;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Output& output = outputs[i];
@@ -203,7 +205,8 @@ class SignatureVerifier {
         report_.AddOutput(i, Diag::kAsyncUse,
                           "output `%{}` is async; it is returned before a `comm.wait` on it", name);
       if (roles && output.role == OutputRole::kPlain)
-        report_.AddOutput(i, Diag::kLostRole, "output `%{}` has no role, other outputs have", name);
+        report_.AddOutput(i, Diag::kLostRole,
+                          "output `%{}` has no role, but other outputs have one", name);
       if (std::string fault = GlobalFault(output.global); !fault.empty())
         report_.AddOutput(i, Diag::kPlacement, "`%{}` on the whole mesh {}", name, fault);
       int64_t key = output.role == OutputRole::kUpdate ? output.target.index() : output.index;
@@ -223,7 +226,7 @@ class SignatureVerifier {
     }
   }
 
-  // The input that an update or a gradient belongs to, or none if there is none, which may be a mistake.
+  // The input that an update or a gradient belongs to. Its absence may be an error.
   ValueId TargetOf(size_t i) {
     const Output& output = graph_.outputs()[i];
     bool is_input = output.target && !graph_[output.target].producer;
@@ -245,13 +248,13 @@ class SignatureVerifier {
     const Output& output = graph_.outputs()[i];
     ValueId target = TargetOf(i);
     if (!target || !graph_.type(output.value) || !graph_.type(target)) return;
-    // A gradient may come in another type than its parameter, but not in another shape.
+    // A gradient may have another element type than its parameter, but not another shape.
     auto dims = [&](ValueId v) { return graph_.types().dims(graph_.type(v)); };
     bool fits = output.role == OutputRole::kGrad
                     ? std::ranges::equal(dims(output.value), dims(target))
                     : graph_.type(output.value) == graph_.type(target);
     if (fits || graph_.types().is_async(graph_.type(output.value))) return;
-    report_.AddOutput(i, Diag::kRoleType, "`%{}` is {}, the input it belongs to, `%{}`, is {}",
+    report_.AddOutput(i, Diag::kRoleType, "`%{}` is {}, but its input `%{}` is {}",
                       graph_.name(output.value), report_.TypeText(graph_.type(output.value)),
                       graph_.name(target), report_.TypeText(graph_.type(target)));
   }
@@ -259,11 +262,11 @@ class SignatureVerifier {
   GraphReport& report_;
   const Module& module_;
   const Graph& graph_;
-  // Of a global graph, by type.
+  // In a global graph, indexed by type.
   std::vector<bool> has_chunk_;
-  // By placement: whether all its axes are on the mesh, once each.
+  // Indexed by placement: whether its axes are distinct axes of the mesh.
   std::vector<bool> good_axes_;
-  // The graph reads what another graph made: it is a part of a step.
+  // The graph reads values of another graph, so it is a part of a step.
   bool is_part_ = false;
   // Parameter number and input, sorted.
   std::vector<std::pair<int64_t, size_t>> params_;
@@ -274,7 +277,7 @@ class SignatureVerifier {
   std::vector<size_t> labelled_;
 };
 
-// A value that one graph saves for those behind it.
+// A value that one graph saves for later graphs.
 struct SavedOutput {
   size_t graph;
   size_t output;
@@ -290,7 +293,7 @@ bool SameType(const Graph& a, ValueId x, const Graph& b, ValueId y) {
 void CheckSignature(GraphReport& report) { SignatureVerifier(report).Run(); }
 
 void CheckSaved(const Module& module, FindingList& findings) {
-  // By label, which only graphs behind it may take.
+  // Indexed by label. Only later graphs may read them.
   StringTable<Id<struct SavedTag>> labels;
   std::vector<SavedOutput> saved;
   for (size_t g = 0; g < module.graphs.size(); ++g) {
@@ -305,9 +308,9 @@ void CheckSaved(const Module& module, FindingList& findings) {
       if (input.role != InputRole::kSaved) continue;
       size_t distinct = taken.size();
       if (!input.label.empty() && taken.Intern(input.label).index() < distinct)
-        report.AddInput(i, Diag::kDuplicateRole, "`saved \"{}\"` is two inputs of `@{}`",
+        report.AddInput(i, Diag::kDuplicateRole, "two inputs of `@{}` are `saved \"{}\"`",
                         input.label, graph.name());
-      // A graph alone was split from one that is not here.
+      // A single graph may be split from one that is absent.
       if (module.graphs.size() == 1) continue;
       Id<SavedTag> label = labels.Find(input.label);
       if (input.label.empty() || !label) {
@@ -333,7 +336,7 @@ void CheckSaved(const Module& module, FindingList& findings) {
       if (label == saved.size()) {
         saved.push_back({g, i});
       } else {
-        report.AddOutput(i, Diag::kDuplicateRole, "`saved \"{}\"` is an output of `@{}` already",
+        report.AddOutput(i, Diag::kDuplicateRole, "`saved \"{}\"` is already an output of `@{}`",
                          output.label, module.graphs[saved[label].graph].name());
       }
     }

@@ -15,7 +15,7 @@ Result<Module> ParseModule(std::string text, std::string file, const OpTable& op
   all.insert(all.end(), std::make_move_iterator(verified.begin()),
              std::make_move_iterator(verified.end()));
   if (all.empty()) return std::move(parsed.module);
-  // What has no place, the count of those not shown, comes last.
+  // The diagnostic without a position, which counts the omitted ones, sorts last.
   auto place = [](const Diagnostic& d) { return std::tuple(d.line == 0, d.line, d.column); };
   std::ranges::stable_sort(all, {}, place);
   return Failure{std::move(all)};

@@ -7,14 +7,14 @@
 namespace heddle {
 namespace {
 
-// More than any schema has; without a limit the look for duplicates would be quadratic.
+// More than any schema has. The search for duplicates is quadratic, so it needs a limit.
 constexpr size_t kMostNames = 64;
 
 bool IsDefault(const Arg& arg, const AttrValue& value) {
   return arg.has_default && SameValue(value, arg.default_value);
 }
 
-// An empty list has no kind of its own: it is written `[]` whatever its items would be.
+// An empty list has no item kind. Its text is `[]` for every kind.
 bool IsEmptyList(const AttrValue& value) {
   auto empty = [](const auto& v) {
     if constexpr (requires { v.empty(), v.begin(); }) {
@@ -142,8 +142,7 @@ bool CallBuilder::BindOperand(const Arg& arg, size_t& next) {
   if (named != named_.end()) {
     if (!optional && next < positionals_.size())
       return Fail(named->argument, Diag::kDuplicateAttr,
-                  "argument `{}` of {} is given by name, and another tensor by its position",
-                  arg.name, name_);
+                  "argument `{}` of {} is given by name and by position", arg.name, name_);
     return BindTensors(arg, *named);
   }
   if (optional) {
@@ -159,7 +158,7 @@ bool CallBuilder::BindOperand(const Arg& arg, size_t& next) {
   return BindTensors(arg, positionals_[next++]);
 }
 
-// All that are left, one tensor each.
+// Takes all remaining positional arguments, one tensor each.
 bool CallBuilder::BindPositionals(const Arg& arg, size_t& next) {
   attrs_.list_sizes.push_back(static_cast<uint32_t>(positionals_.size() - next));
   for (; next < positionals_.size(); ++next) {
@@ -221,7 +220,7 @@ bool CallBuilder::CheckAttrNames() {
   return true;
 }
 
-// Very small integers are the codes of symbols.
+// The smallest integers are the codes of symbols.
 bool CallBuilder::CheckSymbols(const AttrArg& given) {
   auto known = [&](int64_t value) { return !IsSymbol(value) || symbols_.Has(value); };
   bool all = true;
@@ -234,19 +233,19 @@ bool CallBuilder::CheckSymbols(const AttrArg& given) {
 }
 
 bool CallBuilder::BindAttrs() {
-  // Unknown names first: a slip in a required attribute's name would otherwise be called missing.
+  // Check names first. Otherwise a misspelled required attribute would be reported as missing.
   if (!CheckAttrNames()) return false;
   for (const Arg& arg : op_->schema.args) {
     if (!IsAttribute(arg.kind)) continue;
     auto found = std::ranges::find(given_attrs_, arg.name, &AttrArg::name);
     if (found == given_attrs_.end()) {
       if (arg.has_default) continue;
-      // An optional attribute without a default must still be stated; none is a statement.
+      // An optional attribute without a default must be stated, even if it is none.
       return Fail(Mistake::kEnd, Diag::kMissingAttr, "{} needs attribute `{}`, {}", name_, arg.name,
                   Describe(arg.kind));
     }
     if (!CheckSymbols(*found)) return false;
-    // Before it is converted: a list of equal items becomes one for all, however long it was.
+    // Check before the conversion, which turns a list of equal items into one item.
     if (Status each = CheckEach(*op_, arg, found->value, attrs_); !each.ok()) {
       mistake_ = Mistake{found->argument, std::nullopt, each.diagnostics()[0]};
       return false;

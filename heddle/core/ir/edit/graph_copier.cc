@@ -72,7 +72,8 @@ Status GraphCopier::CopyRegions() {
   return Done{};
 }
 
-// A name stands for one bound in a graph. If another graph has it with another, it is another symbol.
+// A symbol name has one bound per graph. If the target has this name with another bound, the copy
+// gets a new name.
 Dim GraphCopier::CopyDim(Dim dim) {
   if (!IsSymbol(dim)) return dim;
   Dim& copy = symbols_[static_cast<size_t>(dim - kFirstSymbol)];

@@ -1,13 +1,17 @@
 #include "heddle/core/ir/edit/rewriter.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "heddle/core/base/pool.h"
 
 namespace heddle {
 Rewriter::Rewriter(Graph& graph) : graph_(graph), erased_(graph.node_count(), false) {}
 
-Rewriter::~Rewriter() { HEDDLE_CHECK(!edited_, "a rewriter was dropped without a commit"); }
+Rewriter::~Rewriter() noexcept(false) {
+  HEDDLE_CHECK(!edited_ || std::uncaught_exceptions() > 0,
+               "a rewriter was dropped without a commit");
+}
 
 void Rewriter::CheckNodeId(NodeId node) const {
   HEDDLE_CHECK(node.index() < graph_.node_count(), "a node id is not of this graph");
@@ -111,7 +115,7 @@ ValueId Rewriter::Resolve(ValueId value) const {
   ValueId root = value;
   while (root.index() < replacement_.size() && replacement_[root.index()] != root)
     root = replacement_[root.index()];
-  // Shorten the path, so that long chains stay linear altogether.
+  // Shorten the path, so that a long chain of replacements takes linear time.
   while (value != root) value = std::exchange(replacement_[value.index()], root);
   return root;
 }
@@ -195,7 +199,8 @@ Result<Changed> Rewriter::Finish(Status status) {
 Changed Rewriter::Commit() {
   if (!edited_) return Changed::kNo;
   if (renumbers_) Rebuild(NewOrder());
-  // Fresh names depend on the names alive now, not on what was tried before: a run resumed from text makes the same.
+  // Fresh names depend only on the current names, so a run resumed from text generates the same
+  // ones.
   graph_.fresh_bases_ = {};
   graph_.fresh_next_.clear();
   edited_ = false;
@@ -261,7 +266,7 @@ void Rewriter::Rebuild(const std::vector<NodeId>& order) {
     if (i < output_erased_.size() && output_erased_[i]) continue;
     outputs.push_back(std::move(graph_.outputs_[i]));
     outputs.back().value = renumber(outputs.back().value);
-    // An update goes to the input itself, whatever its uses were replaced by.
+    // An update keeps its target input, even if other uses of the input were replaced.
     if (outputs.back().target) outputs.back().target = renumbered[outputs.back().target];
   }
 

@@ -25,7 +25,8 @@ constexpr Changed operator|(Changed a, Changed b) {
 class Rewriter {
  public:
   explicit Rewriter(Graph& graph);
-  ~Rewriter();
+  // Throws if a check fails and the host of this thread throws.
+  ~Rewriter() noexcept(false);
   Rewriter(const Rewriter&) = delete;
   Rewriter& operator=(const Rewriter&) = delete;
 
@@ -74,7 +75,7 @@ class Rewriter {
   void EraseInput(size_t input);
   void EraseOutput(size_t output);
 
-  // --- The end
+  // --- Finishing
 
   // kYes if there was any edit.
   Changed Commit();

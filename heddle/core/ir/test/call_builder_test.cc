@@ -1,4 +1,4 @@
-// Calls as they are given, and what nodes hold of them.
+// Arguments of calls, and the operands and attributes that nodes store for them.
 #include "heddle/core/ir/edit/call_builder.h"
 
 #include "heddle/core/ir/structural_hash.h"
@@ -11,7 +11,7 @@ class Build : public testing::Test {
  protected:
   const Op& op(std::string_view name) { return TestOps()[TestOps().Find(name)]; }
 
-  // The attributes and operands of the finished call, or what is wrong with which argument.
+  // The attributes and operands of the finished call, or the error and its argument.
   std::string Finish() {
     if (auto mistake = builder_.Finish()) {
       std::string at = mistake->argument == CallBuilder::Mistake::kEnd
@@ -77,7 +77,7 @@ TEST_F(Build, OpsOutsideTheTable) {
   builder_.AddTensors(two, "more");
   builder_.AddAttr("alpha", 2.0);
   EXPECT_EQ(Finish(), "3 1 - 1 more[]2 zeta=[] alpha=2.0 ");
-  // An empty list has no kind.
+  // An empty list has no item kind.
   EXPECT_TRUE(std::holds_alternative<std::vector<int64_t>>(builder_.attrs().list[0].value));
   builder_.BeginOpaque("aten.mystery");
   builder_.AddAttr("alpha", 2.0);
@@ -96,12 +96,11 @@ TEST_F(Build, Mistakes) {
             "0: `self` of aten.scale is a tensor, not none");
   EXPECT_EQ(scale([&] { builder_.AddTensor(ValueId(1)); }),
             "end: aten.scale needs attribute `dim`, an integer");
-  EXPECT_EQ(
-      scale([&] {
-        builder_.AddTensor(ValueId(1));
-        builder_.AddTensor(ValueId(2), "self");
-      }),
-      "1: argument `self` of aten.scale is given by name, and another tensor by its position");
+  EXPECT_EQ(scale([&] {
+              builder_.AddTensor(ValueId(1));
+              builder_.AddTensor(ValueId(2), "self");
+            }),
+            "1: argument `self` of aten.scale is given by name and by position");
   EXPECT_EQ(scale([&] {
               builder_.AddTensor(ValueId(1));
               builder_.AddTensor(ValueId(2), "dim");
@@ -117,7 +116,7 @@ TEST_F(Build, Mistakes) {
               builder_.AddAttr("dim", 0.5);
             }),
             "1: attribute `dim` of aten.scale is an integer, got 0.5");
-  // The smallest integers stand for symbols.
+  // The smallest integers are codes of symbols.
   EXPECT_EQ(scale([&] {
               builder_.AddTensor(ValueId(1));
               builder_.AddAttr("dim", INT64_MIN);
@@ -130,7 +129,8 @@ TEST_F(Build, Mistakes) {
   EXPECT_EQ(Finish(), "1: attribute `dim` of comm.start has 2 items for 1 tensor");
 }
 
-// A pass may put attributes together as it likes; what it interns in one form prints, reads back and hashes the same.
+// A pass may build attributes in any order. Once interned in canonical form, they print, parse and
+// hash the same.
 TEST(Attrs, HaveOneForm) {
   Module m = ReadBody("(%x: f32[4]) -> (%a)", "  %a = aten.scale(%x, bias=%x, dim=1)\n");
   Graph& g = m.graphs[0];
@@ -145,7 +145,7 @@ TEST(Attrs, HaveOneForm) {
     rewriter.Commit();
     ASSERT_FALSE(Verify(loose).ok());
     EXPECT_EQ(Verify(loose).diagnostics()[0].kind, Diag::kAttrOrder);
-    // Nothing is lost, all the same.
+    // Nothing is lost in printing.
     std::string line = PrintNode(loose, loose.graphs[0], NodeId(0));
     for (const char* name : {"size=4", "dim=1", "by=1.0", "bias=%x"})
       EXPECT_NE(line.find(name), std::string::npos) << line;

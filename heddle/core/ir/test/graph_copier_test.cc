@@ -1,4 +1,4 @@
-// Splitting a graph and joining it again.
+// Splits a graph and joins it again.
 #include "heddle/core/ir/edit/graph_copier.h"
 
 #include "heddle/core/ir/structural_hash.h"
@@ -16,7 +16,8 @@ bool IsRead(const Graph& graph, ValueId value, Phase phase) {
   return false;
 }
 
-// @fwd has the nodes of forward and all outputs that it makes; @bwd the rest. What @bwd reads of @fwd is saved.
+// @fwd has the forward nodes and their outputs; @bwd has the rest. Values that @bwd reads from @fwd
+// are saved.
 Module Split(const Module& joint) {
   const Graph& whole = joint.graphs[0];
   Module parts{joint.view, joint.mesh, {}};
@@ -97,7 +98,7 @@ TEST(GraphCopier, SplitAndJoinGiveTheGraphBack) {
   Module again = Join(parts);
   EXPECT_EQ(Print(again), Print(joint));
   EXPECT_EQ(StructuralHash(again), StructuralHash(joint));
-  // And through text.
+  // The same through text.
   EXPECT_EQ(Print(Join(Read(Print(parts)))), Print(joint));
 }
 

@@ -1,4 +1,5 @@
-// What the text form cannot show: arithmetic of chunks, rewriting, hashing, schemas, factors. Ops here are made up.
+// Facts that the text form cannot show: arithmetic of chunks, rewriting, hashing, schemas, factors.
+// These tests use ops of their own.
 #include <algorithm>
 
 #include <gtest/gtest.h>
@@ -77,7 +78,7 @@ TEST(DType, PromotionFollowsAten) {
   EXPECT_EQ(Promote(DType::kBool, DType::kI32), DType::kI32);
 }
 
-// What a graph holds may be used to build more of it.
+// Arguments for new nodes may refer to the graph's own storage.
 TEST(Graph, AppendsWhatItHolds) {
   Module m = ReadBody("(%x: f32[4]) -> (%second)", "  %first, %second = aten.pair(%x)\n");
   Graph& g = m.graphs[0];
@@ -101,7 +102,7 @@ TEST(Graph, AppendsWhatItHolds) {
   }
 }
 
-// A name may be cut out of one that is there.
+// A new name may be a substring of a stored one.
 TEST(Graph, NamesCutOutOfNames) {
   StringTable<NameId> names;
   NameId whole = names.Intern(std::string(40, 'a') + std::string(40, 'b'));
@@ -159,7 +160,7 @@ TEST(Rewriter, LongChainsOfReplacements) {
 }
 
 TEST(Rewriter, FreshNamesDependOnTheTextAlone) {
-  // The same edit after a detour through text makes the same names.
+  // The same edit after a round trip through text creates the same names.
   auto edit = [](Graph& g) {
     ValueId old = g.FindValue("b");
     Rewriter rewriter(g);
@@ -240,7 +241,7 @@ TEST(StructuralHash, IgnoresNamesAndSeesEverythingElse) {
 TEST(StructuralHash, DoesNotDependOnHistory) {
   Module m = Read(kChain);
   Hash128 before = StructuralHash(m);
-  // Types and attributes that no node has any more stay in the tables.
+  // Types and attributes that no node uses remain in the tables.
   m.graphs[0].types().Tensor(DType::kF64, Dims{9, 9});
   Attrs attrs;
   attrs.Set("alpha", int64_t{3});
@@ -338,7 +339,7 @@ TEST(Parse, ManyMistakesAreCounted) {
 }
 
 TEST(Parse, HostileGraphsStayLinear) {
-  // Each would take minutes, or gigabytes, if anything grew faster than the text.
+  // Superlinear growth would take minutes or gigabytes.
   constexpr int kMany = 100'000;
   std::string graphs = "heddle 1 local\n";
   for (int i = 0; i < kMany; ++i) graphs += "graph @g" + std::to_string(i) + "() -> () {}\n";
@@ -359,7 +360,7 @@ TEST(Parse, HostileGraphsStayLinear) {
   EXPECT_TRUE(many.diagnostics.empty());
   EXPECT_EQ(many.module.graphs[0].regions().size(), size_t{kMany});
 
-  // Many mistakes in one node.
+  // One node with many errors.
   std::string sums =
       "heddle 1 local\ngraph @g(%x: f32[4]) -> () {\n  %h = comm.start(%x)\n  %a = "
       "aten.f(";
@@ -377,7 +378,7 @@ TEST(Diff, OfManyEqualNodesStaysLinear) {
 }
 
 TEST(Parse, HostileNamesAndListsStayLinear) {
-  // Each would take minutes if anything in the parser or verifier were quadratic.
+  // Quadratic time in the parser or verifier would take minutes.
   constexpr int kMany = 200'000;
   std::string results;
   std::string types;

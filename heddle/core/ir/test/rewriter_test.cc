@@ -23,7 +23,7 @@ TEST(Rewriter, ClonesFollowTheirOriginals) {
       before = clone;
     }
     rewriter.SetOperand(z, 0, g[before].first_result);
-    // In front of the copies, which are new.
+    // Before the copies, which are new.
     rewriter.CloneBefore(NodeOf(g, "a_1"), NodeOf(g, "y"));
     rewriter.Commit();
   }
@@ -64,7 +64,7 @@ TEST(Rewriter, ReplacementsKeepTheStrongerDecision) {
                       "  %d = aten.neg(%x) keep=offload\n");
   Graph& g = m.graphs[0];
   Rewriter rewriter(g);
-  // Through a chain: what stays has all that came before.
+  // Through a chain: the last value takes the decisions of all replaced ones.
   rewriter.ReplaceValue(g.FindValue("b"), g.FindValue("c"));
   rewriter.ReplaceValue(g.FindValue("c"), g.FindValue("a"));
   rewriter.ReplaceValue(g.FindValue("d"), g.FindValue("x"));

@@ -1,14 +1,14 @@
-// Made-up ops for the tests of ir/, and what these share.
+// Ops and helpers for the tests of ir/.
 #pragma once
 
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "heddle/core/ir/check/check_module.h"
+#include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ir/text/print.h"
-#include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ir/check/check_module.h"
 
 namespace heddle {
 
@@ -69,7 +69,7 @@ inline std::string Order(const Graph& graph) {
   return out;
 }
 
-// The node that makes `name`.
+// The node that produces `name`.
 inline NodeId NodeOf(const Graph& graph, std::string_view name) {
   return graph[graph.FindValue(name)].producer;
 }

@@ -1,11 +1,11 @@
-// What only a program can get wrong: no text says it.
+// Errors that only a program can cause, because the text cannot express them.
 #include "heddle/core/ir/random_order.h"
 #include "heddle/core/ir/test/test_ops.h"
 
 namespace heddle {
 namespace {
 
-// The kinds of all that is wrong with a module: "lost-role stream ".
+// The kinds of all errors of a module: "lost-role stream ".
 std::string Kinds(const Module& module) {
   std::string kinds;
   for (const Finding& finding : FindErrors(module))
@@ -31,7 +31,7 @@ TEST(Verify, PlacementsFitTheMesh) {
   EXPECT_EQ(kinds_with({.splits = {Axes(2)}, .partials = {}}), "placement ");
   EXPECT_EQ(kinds_with({.splits = {}, .partials = {{0, ReduceOp::kSum}, {0, ReduceOp::kMax}}}),
             "placement ");
-  // The same for what stands beside a local type.
+  // The same for the global type of a local value.
   Module local = Read(kChain);
   local.mesh = m.mesh;
   Graph& g = local.graphs[0];

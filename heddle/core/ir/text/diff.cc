@@ -70,7 +70,7 @@ class GraphDiff {
     return lines;
   }
 
-  // An output is known by its role; one without, by its value.
+  // An output is identified by its role; without a role, by its value.
   static Lines Outputs(const Module& module, const Graph& graph) {
     Lines lines;
     for (const Output& output : graph.outputs()) {
@@ -113,7 +113,8 @@ class GraphDiff {
     }
   }
 
-  // A line without its result names. Operand names are part of it: a chain that was renamed whole shows as replaced.
+  // A line without its result names. It includes operand names, so a chain whose values were all
+  // renamed shows as replaced.
   static std::string Content(const Module& module, const Graph& graph, NodeId id) {
     std::string line = PrintNode(module, graph, id);
     size_t equals = graph[id].result_count > 0 ? line.find(" = ") : std::string::npos;

@@ -19,7 +19,8 @@ TextRange LocateInNode(std::string_view text, size_t begin, const Subject& subje
   size_t op = scan.offset();
   size_t op_width = scan.TakeRawRun(CharClass::kName).size();
   if (subject.kind == Subject::Kind::kNode) return {op, op_width};
-  // Operands and types are found by counting `%` or top-level commas; strings are the only place where both can hide.
+  // Operands and types are found by counting `%` or top-level commas. Only strings can contain
+  // either without meaning it.
   uint32_t seen = 0;
   while (!scan.AtEnd() && scan.Peek() != ')') {
     size_t at = scan.offset();

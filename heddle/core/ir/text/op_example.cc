@@ -6,7 +6,7 @@
 namespace heddle {
 namespace {
 
-// Turns types into inputs `%a0`, `%a1`, ... and everything else into a call.
+// Converts types to inputs `%a0`, `%a1`, ..., and the rest to a call.
 class ExampleText {
  public:
   explicit ExampleText(std::string_view example) : scan_(example) {}
@@ -32,7 +32,7 @@ class ExampleText {
   const std::vector<ExampleInput>& inputs() const { return inputs_; }
 
  private:
-  // `bf16[8,16]`, with `async` or `host` in front and a note on the data behind.
+  // `bf16[8,16]`, after an optional `async` or `host`, and before an optional note on the data.
   bool TakeType() {
     size_t begin = scan_.offset();
     scan_.TakeWord("async");
@@ -40,7 +40,7 @@ class ExampleText {
     std::string_view word = scan_.TakeRun(CharClass::kWord);
     if (!ParseDType(word) || scan_.PeekRaw() != '[') {
       scan_.set_offset(begin);
-      // Whole words, so that the end of one is not taken for a type.
+      // Takes whole words, so that the end of a word does not match.
       std::string_view other = scan_.TakeRawRun(CharClass::kWord);
       call_ += other;
       return !other.empty();
@@ -79,12 +79,13 @@ Result<Example> MakeExample(const OpTable& ops, OpId id, std::string_view call) 
   const Op& op = ops[id];
   ExampleText example(call);
   example.Read();
-  // The number of results may depend on the call, so try until the names are as many as the types.
+  // The number of results may depend on the call, so try counts until the types match.
   int fixed = op.schema.FixedResults();
   for (int count = fixed < 0 ? 1 : fixed; count < 16; ++count) {
     std::string results;
     for (int i = 0; i < count; ++i) results += fmt::format("{}%r{}", i == 0 ? "" : ", ", i);
-    // An async input is not for real graphs; a wait is shown on one all the same, without the verifier.
+    // A real graph has no async input, but the example of a wait needs one. The verifier is
+    // skipped.
     std::string text = fmt::format(
         "heddle 1 {}\nmesh [dp=4, tp=2]\ngraph @example({}) -> ({}) {{\n  {} = {}{}\n}}\n",
         Name(op.def->view.value_or(View::kLocal)), example.signature(), results, results, op.name(),

@@ -28,7 +28,7 @@ class ModuleParser {
       bool readable = parser.Parse(ExpectedNodes(begin));
       Graph graph = parser.TakeGraph();
       if (!names_.insert(graph.name()).second)
-        Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is defined already", graph.name());
+        Fail(begin, 5, Diag::kDuplicateName, "graph `@{}` is already defined", graph.name());
       module_.graphs.push_back(std::move(graph));
       sources_.push_back(parser.TakeSource());
       if (!readable) return;
@@ -41,8 +41,8 @@ class ModuleParser {
   Diagnostics TakeDiagnostics() { return report_.Take(); }
 
  private:
-  // How many nodes the graph at `begin` may have, by the bytes up to the first line that begins with a brace. All
-  // graphs together get no more than the whole text could hold, however its lines are broken.
+  // Estimates the number of nodes of the graph at `begin` from the bytes up to the first line that
+  // begins with a brace. The estimates of all graphs never exceed what the whole text can contain.
   size_t ExpectedNodes(size_t begin) {
     constexpr size_t kNodeBytes = 120;
     if (end_ <= begin) end_ = std::min(scan_.text().find("\n}", begin), scan_.text().size());
@@ -68,7 +68,7 @@ class ModuleParser {
     std::optional<int64_t> version = scan_.TakeInt();
     if (version != 1) {
       return Fail(begin, scan_.offset() - begin, Diag::kVersion,
-                  "format version {} is not known; this heddle reads version 1",
+                  "format version {} is unknown; this heddle reads version 1",
                   version ? std::to_string(*version) : "?");
     }
     if (scan_.TakeWord("global")) {
@@ -98,9 +98,9 @@ class ModuleParser {
   Module module_;
   std::vector<GraphSource> sources_;
   std::unordered_set<std::string> names_;
-  // The end of the graph being read, or of the last line that looked like one.
+  // The end of the current graph, or of the last line that resembled one.
   size_t end_ = 0;
-  // Nodes that room was made for.
+  // Nodes reserved so far, in all graphs.
   size_t expected_ = 0;
 };
 

@@ -24,7 +24,7 @@ bool GraphParser::ParseName(NameRef& ref) {
 bool GraphParser::Parse(size_t expected_nodes) {
   source_.header = scan_.offset();
   if (!ParseSignature()) {
-    // Without inputs every use would be called undefined; read on only to find where the graph ends.
+    // Without inputs, every use would be reported as undefined. Only skip to the end of the graph.
     size_t brace = scan_.text().find("\n}", scan_.offset());
     if (brace == std::string_view::npos) return false;
     scan_.set_offset(brace + 2);
@@ -161,7 +161,7 @@ bool GraphParser::ParseOutput() {
   }
   NameRef ref{};
   if (!ParseName(ref) || !ParseGlobal(output.global)) return false;
-  // Values of nodes are not known yet; see ResolvePending.
+  // Values of nodes are not known yet; ResolvePending resolves them.
   pending_.push_back({ref, true, graph_.outputs().size()});
   graph_.AddOutput(std::move(output));
   return true;
@@ -197,10 +197,10 @@ bool GraphParser::ParseBody() {
 // region @layers.0.moe local=[dp] why=expert
 bool GraphParser::ParseRegion(size_t begin) {
   if (graph_.node_count() > 0)
-    return Fail(begin, 6, Diag::kSyntax, "a region stands behind a node; regions come first");
+    return Fail(begin, 6, Diag::kSyntax, "a region comes after a node; move it before all nodes");
   Region region;
   if (!Expect('@', "and a scope after `region`") || !ParseScope(region.scope)) return false;
-  // The root comes first.
+  // The root scope is entry 0.
   size_t number = region.scope ? region.scope.index() + 1 : 0;
   if (has_region_.size() <= number) has_region_.resize(number + 1);
   if (has_region_[number])
@@ -239,13 +239,13 @@ bool GraphParser::ParseScope(ScopeId& scope) {
   } else {
     text = scan_.TakeRawRun(CharClass::kScope);
     if (text.empty()) return Fail(begin, 1, Diag::kSyntax, "expected a scope after `@`");
-    // Neighbours mostly share their scope.
+    // Neighbouring nodes often have the same scope.
     if (text == last_scope_text_) {
       scope = last_scope_;
       return true;
     }
   }
-  // Passes ask about a scope and all those around it.
+  // Passes look up each scope and its ancestors, so their number must be small.
   constexpr int64_t kMostParts = 64;
   if (std::ranges::count(text, '.') >= kMostParts)
     return Fail(begin, 1, Diag::kScopeDepth, "a scope has more than {} parts", kMostParts);
@@ -269,7 +269,7 @@ void GraphParser::Poison(size_t begin) {
   source_.nodes.push_back(begin);
 }
 
-// Goes to the next line after `begin` on which something starts that this parser knows.
+// Skips to the next line after `begin` on which a known construct starts.
 void GraphParser::Recover(size_t begin) {
   scan_.set_offset(begin);
   for (;;) {
@@ -296,7 +296,7 @@ bool GraphParser::CheckNewName(const NameRef& ref) {
   NodeId producer = graph_[known].producer;
   size_t first = producer ? source_.nodes[producer.index()] : source_.inputs[known.index()];
   return Fail(ref.offset, ref.name.size() + 1, Diag::kDuplicateName,
-              "`%{}` is defined on line {} already", ref.name, report_.Line(first));
+              "`%{}` is already defined on line {}", ref.name, report_.Line(first));
 }
 
 void GraphParser::ResolvePending() {
@@ -305,7 +305,7 @@ void GraphParser::ResolvePending() {
     if (!id) {
       Fail(pending.ref.offset, pending.ref.name.size() + 1, Diag::kUndefinedValue,
            "`%{}` is not defined in graph `@{}`", pending.ref.name, graph_.name());
-      // A value without a type: further uses of the name are not reported again.
+      // Add a value without a type, so that further uses of the name cause no errors.
       id = graph_.AddValue({.type = TypeId(), .name = pending.ref.name}, NodeId());
     }
     if (pending.is_output) {

@@ -5,7 +5,7 @@
 
 namespace heddle {
 
-// %a, %b = aten.op(%x, [%y, %z], name=value, opt=%t) : (f32[2], f32[3]) @scope stream=1 keep=must_save
+// %a, %b = aten.op(%x, [%y], name=value, opt=%t) : (f32[2], f32[3]) @scope stream=1 keep=must_save
 bool GraphParser::ParseNode() {
   scan_.SkipSpace();
   size_t begin = scan_.offset();
@@ -15,7 +15,8 @@ bool GraphParser::ParseNode() {
   std::string_view op_name = scan_.TakeRawRun(CharClass::kName);
   if (op_name.empty()) return Fail(op_offset, 1, Diag::kSyntax, "expected an op, as in `aten.mm`");
   OpId op = ops_.Find(op_name);
-  // Only ATen is larger than the table, and what was imported may be from elsewhere; any other unknown name is a slip.
+  // Only ATen ops, and imported ones with a namespace, may be absent from the table. Any other
+  // unknown name is a typing error.
   bool opaque = !op && (op_name.starts_with("aten.") || op_name.starts_with("prims.") ||
                         op_name.starts_with("foreign."));
   if (!op && !opaque) {
@@ -24,7 +25,7 @@ bool GraphParser::ParseNode() {
   }
   if (op == kOpaqueOp)
     return Fail(op_offset, op_name.size(), Diag::kUnknownOp,
-                "`{}` stands for unknown ops; write the op's own name", op_name);
+                "`{}` represents unknown ops; write the op's own name", op_name);
   if (opaque) {
     builder_.BeginOpaque(op_name);
   } else {
@@ -60,7 +61,7 @@ bool GraphParser::ParseResultNames() {
     auto twice = std::ranges::adjacent_find(sorted, {}, &NameRef::name);
     if (twice != sorted.end()) {
       return Fail(twice[1].offset, twice[1].name.size() + 1, Diag::kDuplicateName,
-                  "`%{}` stands twice among the results of one node", twice->name);
+                  "`%{}` occurs twice among the results of one node", twice->name);
     }
   }
   return Expect('=', "after the results of a node");
@@ -84,8 +85,7 @@ bool GraphParser::ParseArguments() {
       continue;
     }
     if (named)
-      return Fail(offset, 1, Diag::kSyntax,
-                  "a tensor by position stands after an argument by name");
+      return Fail(offset, 1, Diag::kSyntax, "a positional tensor follows a named argument");
     arguments_.push_back({offset, 1, refs_.size()});
     ref_numbers_.clear();
     if (!(is_list ? ParseTensorList() : ParseTensor())) return false;
@@ -154,7 +154,7 @@ bool GraphParser::ParseNamedArgument() {
 
 bool GraphParser::BindArguments() {
   if (std::optional<CallBuilder::Mistake> mistake = builder_.Finish()) {
-    // What is missing is missed at the closing parenthesis.
+    // Report missing arguments at the closing parenthesis.
     size_t offset = scan_.offset() - 1;
     size_t width = 1;
     if (mistake->argument != CallBuilder::Mistake::kEnd) {
@@ -184,7 +184,7 @@ bool GraphParser::ParseResultTypes(bool& given) {
   if (several && !Expect(')', "after the result types")) return false;
   if (result_types_.size() == result_names_.size()) return true;
   return Fail(scan_.offset() - 1, 1, Diag::kResultCount,
-              "the node names {}, the number of types is {}",
+              "the node has {}, but the number of types is {}",
               Counted(result_names_.size(), "result"), result_types_.size());
 }
 
@@ -209,7 +209,7 @@ bool GraphParser::InferResultTypes(const Op& op, AttrsId attrs) {
                 types.diagnostics()[0].message);
   }
   if (types->size() != result_names_.size()) {
-    return Fail(offset, 1, Diag::kResultCount, "the node names {}, {} gives {}",
+    return Fail(offset, 1, Diag::kResultCount, "the node has {}, but {} has {}",
                 Counted(result_names_.size(), "result"), op.name(), types->size());
   }
   for (const Type& type : *types) result_types_.push_back({graph_.types().Intern(type)});

@@ -131,7 +131,7 @@ std::optional<Dim> TypeParser::ParseDim(View view, Placement& placement, size_t 
   if (!size) return ParseNamedDim();
   if (*size < 0) {
     report_.Report(begin, scan_.offset() - begin, Diag::kBadType,
-                   "dimension {} is {}; sizes are not negative", index, *size);
+                   "dimension {} is {}; expected at least 0", index, *size);
     return std::nullopt;
   }
   if (scan_.PeekRaw() != '{') return size;
@@ -185,8 +185,7 @@ std::optional<Dim> TypeParser::ParseNamedDim() {
   }
   if (known != nullptr && known->bound != *bound) {
     report_.Report(begin, name.size(), Diag::kSymbolBound,
-                   "symbol `{}` is bounded by {} here and by {} before", name, *bound,
-                   known->bound);
+                   "symbol `{}` has bound {} here and {} before", name, *bound, known->bound);
     return std::nullopt;
   }
   return symbols.Named(name, *bound);
@@ -236,7 +235,7 @@ std::optional<Axes> TypeParser::ParseAxes(char close) {
     if (!axis) return std::nullopt;
     if (!axes.Add(*axis)) {
       report_.Report(begin, scan_.offset() - begin, Diag::kAxisTwice,
-                     "mesh axis `{}` stands twice in one list", module_.mesh[*axis].name);
+                     "mesh axis `{}` occurs twice in one list", module_.mesh[*axis].name);
       return std::nullopt;
     }
   } while (scan_.Take(','));
@@ -349,7 +348,7 @@ std::optional<AttrValue> TypeParser::ParseList() {
     scan_.set_offset(first);
     bool value = name == "true" || name == "false" || name == "inf" || name == "nan" ||
                  graph_.types().symbols().Find(name) != nullptr;
-    // Any other word can only be an axis: names of other kinds stand in no list.
+    // Any other word can only be an axis, because lists contain no other names.
     if (!value) {
       std::optional<Axes> axes = ParseAxes(']');
       if (!axes) return std::nullopt;
@@ -357,12 +356,12 @@ std::optional<AttrValue> TypeParser::ParseList() {
     }
   }
   do {
-    // Lists do not nest; refusing them here also keeps hostile text from nesting calls.
+    // Lists do not nest. Rejecting nested lists here also limits the recursion for hostile texts.
     std::optional<AttrValue> item;
     if (scan_.Peek() != '[') item = ParseLiteral();
     if (!item) {
       if (scan_.Peek() == '[')
-        report_.Report(scan_.offset(), 1, Diag::kSyntax, "a list stands inside a list");
+        report_.Report(scan_.offset(), 1, Diag::kSyntax, "a list is nested in a list");
       return std::nullopt;
     }
     items.push_back(*std::move(item));

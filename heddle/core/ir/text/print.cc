@@ -8,11 +8,11 @@
 namespace heddle {
 namespace {
 
-// Where the type and the scope of a node begin, if its line is short enough. Fixed, so that a longer line elsewhere
-// never moves this one.
+// Columns where the type and the scope of a node begin, if the line is short enough. They are
+// constants, so that a longer line elsewhere does not move others.
 constexpr size_t kTypeColumn = 60;
 constexpr size_t kScopeColumn = 88;
-// Inputs and outputs stand on one line if it stays this short.
+// Inputs and outputs are on one line if they fit into this width.
 constexpr size_t kSignatureWidth = 100;
 
 struct TensorParts {
@@ -102,7 +102,7 @@ class Printer {
     out += '\n';
   }
 
-  // Columns are counted from `line_begin`.
+  // Columns are relative to `line_begin`.
   void AppendNode(std::string& out, NodeId id, size_t line_begin) {
     const Node& node = graph_[id];
     for (uint32_t i = 0; i < node.result_count; ++i) {
@@ -313,7 +313,7 @@ class Printer {
     out += ')';
   }
 
-  // Optional tensors among the attributes, which stand in the order of the schema.
+  // Optional tensors, merged with the attributes in schema order.
   void AppendNamed(std::string& out, const Schema& schema, const Attrs& attrs,
                    std::span<const ValueId> operands, auto&& separate) {
     size_t at = 0;
@@ -332,7 +332,7 @@ class Printer {
         AppendAttr(out, attrs.list[next_attr++], separate);
       }
     }
-    // In another order, which no verified graph has, they are printed all the same.
+    // Attributes in another order, which no verified graph has, are printed last.
     for (; next_attr < attrs.list.size(); ++next_attr)
       AppendAttr(out, attrs.list[next_attr], separate);
   }
@@ -405,7 +405,8 @@ class Printer {
 
   const Module& module_;
   const Graph& graph_;
-  // Texts of types are kept only for a whole graph: for one node, a table of all types would cost more than it saves.
+  // Texts of types are cached only for a whole graph. For one node, building the table would take
+  // longer than formatting its types.
   bool whole_graph_ = false;
   std::vector<std::string> type_texts_;
 };

@@ -31,7 +31,7 @@ Result<Cluster> LoadCluster(const std::string& name_or_path) {
     names.push_back(cluster.name);
   }
   return Error(Diag::kUnknownCluster,
-               "no cluster is called `{}`{}; use {}, or a path to a JSON file", name_or_path,
+               "no cluster is named `{}`{}; use {}, or a path to a JSON file", name_or_path,
                NearestHint(name_or_path, names), Join(names, ", "));
 }
 

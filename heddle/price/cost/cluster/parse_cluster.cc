@@ -14,7 +14,7 @@ constexpr double kTera = 1000;
 struct RateName {
   std::string_view name;
   DType dtype;
-  // A type that shares the rate.
+  // An element type with the same rate.
   DType other;
 };
 constexpr RateName kRates[] = {
@@ -29,8 +29,8 @@ MatmulFigures ReadMatmul(JsonFields fields) {
     bool good = row[0] >= 1 && row[1] >= 1 && row[2] > 0 && row[2] <= 1;
     if (!good) {
       fields.Wrong("tiles",
-                   "has [{},{},{}], expected rows and columns from 1 on and an efficiency above 0 "
-                   "and at most 1",
+                   "has [{},{},{}], expected rows and columns of at least 1, and an efficiency "
+                   "above 0 and at most 1",
                    row[0], row[1], row[2]);
     }
     figures.tiles.push_back({row[0], row[1], row[2]});
@@ -66,7 +66,7 @@ void ReadKernels(JsonFields fields, Device& device) {
   device.matmul = ReadMatmul(fields.Object("matmul"));
   device.any_attention = ReadAttention(fields.Object("attention"));
   for (const auto& [key, value] : fields.fields()) {
-    // Any other field is the name of an op: of attention, or one that memory bounds.
+    // Any other field names an op: attention, or a memory-bound kernel.
     if (!key.starts_with("aten.")) continue;
     std::string name(key);
     JsonFields kernel = fields.Object(name);
@@ -83,7 +83,7 @@ Device ReadDevice(JsonFields fields) {
   Device device;
   device.type = static_cast<DeviceType>(fields.Choice("type", kTypes, 0));
   if (fields.Has("names")) device.names = fields.Texts("names");
-  // An exbibyte at most, so that it can be counted in bytes.
+  // Limited to an exbibyte, so that the bytes fit into 64 bits.
   device.memory = {static_cast<int64_t>(std::min(fields.Positive("memory_gib"), 0x1p30) * 0x1p30)};
   device.bandwidth = {fields.Positive("memory_gb_per_s")};
   device.memory_efficiency = fields.Share("memory_efficiency");
@@ -150,7 +150,8 @@ NcclTopology ReadNccl(JsonFields fields, int64_t devices_per_node) {
   return topology;
 }
 
-// Sources are for people. A key that does not name a field is a slip, or left from a removed field.
+// Sources are for readers. A key that names no field is a typing error, or left over from a removed
+// field.
 void CheckSources(JsonFields sources, JsonValue file, JsonMistakes& mistakes) {
   for (const auto& [key, value] : sources.fields()) {
     sources.Text(key);

@@ -1,4 +1,4 @@
-// Models of collectives: the reference table of the NCCL model, and what must hold of the native one everywhere.
+// Models of collectives: the reference table of the NCCL model, and properties of the native model.
 #include <gtest/gtest.h>
 
 #include "heddle/price/cost/comm/native_model.h"
@@ -24,7 +24,7 @@ struct Row {
   // Microseconds at 1, 16, 256 and 1024 MiB: all-gather and reduce-scatter, all-reduce, all-to-all.
   double micros[4][3];
 };
-// What AutoParallel's model of NCCL 2.27 gives.
+// Results of AutoParallel's model of NCCL 2.27.
 constexpr Row kTable[] = {
     {"h100-8x",
      8,
@@ -89,7 +89,7 @@ constexpr Row kTable[] = {
       {199.59, 390.78, 308.89},
       {2710.43, 5412.47, 4408.23},
       {10745.13, 21481.86, 17526.10}}},
-    // Seventy-two to a node.
+    // Seventy-two devices per node.
     {"b200-8x",
      1,
      72,
@@ -119,7 +119,7 @@ TEST(Nccl, GivesTheReferenceTable) {
   }
 }
 
-// The least that links allow, written down once more.
+// The minimum time that the links allow, computed independently.
 double WireNanos(CollectiveKind kind, double bytes, double nodes, double per_node,
                  const Cluster& cluster) {
   double n = nodes * per_node;
@@ -131,7 +131,7 @@ double WireNanos(CollectiveKind kind, double bytes, double nodes, double per_nod
   double enters_device = bytes * (n - 1) / n;
   double own_port = enters_node / per_node;
   if (kind == kReduce) {
-    // A switch may add and send to all: once in, once out.
+    // A switch may add and multicast: each byte enters and leaves once.
     return std::max(2 * enters_node / (port * per_node), (enters_device - own_port) / link);
   }
   return std::max(enters_node / (port * per_node), (enters_device - own_port) / link);
@@ -145,7 +145,7 @@ TEST(Native, HoldsForEveryGroupAndSize) {
       for (int64_t per_node = 1; per_node <= 8; ++per_node) {
         GroupShape group = EvenGroup(nodes, per_node);
         Nanos before[4] = {};
-        // Steps that hit no power of two, so that nothing hides between samples.
+        // Steps avoid powers of two, so that errors between samples would show.
         for (int64_t bytes = 1; bytes < (int64_t{1} << 36); bytes += bytes / 3 + 1) {
           Nanos now[4];
           for (CollectiveKind kind : {kGather, kScatter, kReduce, kAllToAll}) {
@@ -185,11 +185,11 @@ TEST(Group, StridesDecide) {
   EXPECT_EQ(ShapeOfGroups(mesh, Axes(0), 8), EvenGroup(8, 1));
   EXPECT_EQ(ShapeOfGroups(mesh, Axes(1), 8), EvenGroup(1, 8));
   EXPECT_EQ(ShapeOfGroups(mesh, both, 8), EvenGroup(8, 8));
-  // Two tensor-parallel groups on a node.
+  // Two tensor-parallel groups per node.
   Mesh small({{"dp", 8}, {"tp", 4}});
   EXPECT_EQ(ShapeOfGroups(small, Axes(0), 8), EvenGroup(4, 2));
   EXPECT_EQ(ShapeOfGroups(small, Axes(1), 8), EvenGroup(1, 4));
-  // Groups of three on nodes of eight: ranks 6, 7 and 8 are on two.
+  // Groups of three on nodes of eight: ranks 6, 7 and 8 span two nodes.
   Mesh odd({{"dp", 4}, {"tp", 3}});
   GroupShape worst = ShapeOfGroups(odd, Axes(1), 8);
   EXPECT_EQ(worst.ranks, 3);
@@ -198,7 +198,7 @@ TEST(Group, StridesDecide) {
   EXPECT_EQ(worst.fewest_per_node, 1);
 }
 
-// Every group of a mesh, rank by rank.
+// Checks every group of a mesh, rank by rank.
 TEST(Group, IsTheWorstOfAllGroups) {
   for (int64_t a : {1, 2, 3, 4, 6}) {
     for (int64_t b : {1, 2, 3, 5, 8, 40}) {

@@ -14,7 +14,7 @@ int64_t StrideOf(const Mesh& mesh, AxisId axis) {
   return stride;
 }
 
-// Ranks, rising, that differ from the first along these axes only, which rise too.
+// Increasing ranks that differ from the first rank only along these axes, which are increasing too.
 std::vector<int64_t> Spread(const Mesh& mesh, const std::vector<AxisId>& axes) {
   std::vector<int64_t> ranks{0};
   for (AxisId axis : axes) {
@@ -29,7 +29,8 @@ std::vector<int64_t> Spread(const Mesh& mesh, const std::vector<AxisId>& axes) {
   return ranks;
 }
 
-// Places within a node at which groups begin that these axes tell apart. Meshes have many more ranks than nodes have devices.
+// Positions within a node at which groups begin, for the given axes outside the group. Meshes have
+// many more ranks than a node has devices.
 std::vector<bool> FirstPlaces(const Mesh& mesh, const std::vector<AxisId>& outside,
                               int64_t devices) {
   std::vector<bool> places(static_cast<size_t>(devices));
@@ -37,7 +38,7 @@ std::vector<bool> FirstPlaces(const Mesh& mesh, const std::vector<AxisId>& outsi
   for (AxisId axis : outside) {
     int64_t step = StrideOf(mesh, axis) % devices;
     std::vector<bool> next(places.size());
-    // Steps repeat after as many as a node has devices.
+    // Strides repeat modulo the number of devices per node.
     for (int64_t i = 0; i < std::min(mesh[axis].size, devices); ++i) {
       for (int64_t place = 0; place < devices; ++place) {
         if (places[static_cast<size_t>(place)])
@@ -49,7 +50,7 @@ std::vector<bool> FirstPlaces(const Mesh& mesh, const std::vector<AxisId>& outsi
   return places;
 }
 
-// The group of these members, rising, if the first of them is at `place` of its node.
+// The shape of a group with these increasing members, if the first one is at `place` of its node.
 GroupShape ShapeFrom(int64_t place, const std::vector<int64_t>& members, int64_t devices) {
   GroupShape shape{static_cast<int64_t>(members.size()), 0, 0,
                    static_cast<int64_t>(members.size())};
@@ -74,8 +75,8 @@ GroupShape ShapeFrom(int64_t place, const std::vector<int64_t>& members, int64_t
   return shape;
 }
 
-// The same for `count` members at the same distance. From one period to the next all is shifted by whole nodes, so that three periods
-// show everything.
+// The same for `count` members with equal distances. Each period shifts the pattern by whole nodes,
+// so three periods show all cases.
 GroupShape ShapeOfRow(int64_t place, int64_t count, int64_t distance, int64_t devices) {
   int64_t period = devices / std::gcd(devices, distance);
   int64_t left_out = count > 4 * period ? (count - 3 * period) / period : 0;
@@ -101,7 +102,7 @@ GroupShape ShapeOfGroups(const Mesh& mesh, const Axes& axes, int64_t devices_per
     auto axis = static_cast<AxisId>(i);
     (axes.contains(axis) ? inside : outside).push_back(axis);
   }
-  // Axes next to each other make one row of ranks at the same distance.
+  // Neighbouring axes form one row of equidistant ranks.
   bool is_row = !inside.empty() && inside.back() - inside.front() + 1u == inside.size();
   std::vector<int64_t> members;
   if (!is_row) members = Spread(mesh, inside);

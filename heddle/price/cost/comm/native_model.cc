@@ -7,8 +7,8 @@
 namespace heddle::price {
 namespace {
 
-// Bytes that must pass, for a collective of one byte: through the ports of the node that has the fewest, all of them together,
-// and through the links of a device to its node.
+// Bytes that cross the links, for a collective of one byte: all ports of the node with the fewest
+// ranks together, and the links of one device to its node.
 struct Traffic {
   double network = 0;
   double node = 0;
@@ -20,10 +20,11 @@ Traffic TrafficOf(CollectiveKind kind, const GroupShape& group, const Cluster& c
   auto most = static_cast<double>(group.most_per_node);
   double remote = (n - fewest) / n;
   if (kind == CollectiveKind::kAllToAll) {
-    // Each rank sends a part to every other; through its own port what goes to other nodes.
+    // Each rank sends a part to every other rank. Parts for other nodes leave through its own port.
     return {remote * fewest, (most - 1) / n};
   }
-  // What a device does not get through its own port, or has, comes from its neighbours.
+  // A device gets the parts that it neither has nor receives through its own port from its
+  // neighbours.
   double near = group.most_per_node > 1 ? (n - 1) / n - (n - most) / (n * most) : 0;
   bool all = kind == CollectiveKind::kAllReduce;
   return {remote * (all ? 2 : 1), near * (all ? cluster.all_reduce_passes : 1)};
@@ -38,7 +39,7 @@ double StepsNanos(CollectiveKind kind, const GroupShape& group, const Protocol& 
   auto network_steps = static_cast<double>(group.nodes - 1);
   double ring = node_steps * protocol.node.step_nanos + network_steps * protocol.network.step_nanos;
   if (kind == CollectiveKind::kAllToAll) {
-    // All are sent at once; each costs its sender a little.
+    // All messages are sent at the same time, and each costs its sender some time.
     return protocol.network.step_nanos * (group.nodes > 1 ? 1 : 0) +
            static_cast<double>(group.ranks - 1) * protocol.node.step_nanos;
   }
@@ -72,7 +73,8 @@ Nanos NativeTime(CollectiveKind kind, Bytes bytes, const GroupShape& group,
   auto count = static_cast<double>(bytes.value);
   double time = BestProtocol(kind, count, group, cluster);
   if (kind == CollectiveKind::kAllReduce) {
-    // A tree has fewer steps than the ring of a gather. But who can reduce everywhere can scatter and gather.
+    // A tree has fewer steps than a ring, but reduce-scatter and all-gather together also reduce
+    // everywhere.
     time = std::max(time, BestProtocol(CollectiveKind::kAllGather, count, group, cluster));
   }
   return WholeNanos(time);

@@ -18,12 +18,12 @@ constexpr int kLL = 0;
 constexpr int kLL128 = 1;
 constexpr int kSimple = 2;
 
-// The whole part of log2, 0 for 0.
+// floor(log2(n)); 0 for 0.
 int WholeLog2(int64_t n) {
   return n <= 0 ? 0 : static_cast<int>(std::bit_width(static_cast<uint64_t>(n))) - 1;
 }
 
-// Where `bytes` stand in a table that begins at 64 bytes, between its entries.
+// Interpolates a table whose entries begin at 64 bytes and double.
 double Between(std::span<const double> table, int64_t bytes) {
   int64_t blocks = bytes >> 6;
   if (blocks <= 0) return table[0];
@@ -34,7 +34,7 @@ double Between(std::span<const double> table, int64_t bytes) {
   return table[low] * (1 - part) + table[low + 1] * part;
 }
 
-// Along a line through the points, level outside of them.
+// Linear between the points, constant outside.
 double Along(std::span<const ByRanks> points, double x) {
   if (x <= points.front().ranks) return points.front().value;
   for (size_t i = 1; i < points.size(); ++i) {
@@ -45,7 +45,7 @@ double Along(std::span<const ByRanks> points, double x) {
   return points.back().value;
 }
 
-// One question to the model; answers are microseconds.
+// One evaluation of the model. Results are in microseconds.
 class Nccl {
  public:
   Nccl(CollectiveKind kind, Bytes bytes, const GroupShape& group, const NcclTopology& topology)
@@ -102,7 +102,7 @@ class Nccl {
   double Channels() const { return static_cast<double>(t_.channels); }
   double Ranks() const { return static_cast<double>(ranks_); }
   double Steps() const { return static_cast<double>((reduces_all_ ? 2 : 1) * (ranks_ - 1)); }
-  // The tables are of Hopper; Blackwell's links are twice as fast.
+  // The tables are for Hopper; Blackwell's links are twice as fast.
   double TableScale() const {
     return t_.architecture == NcclTopology::Architecture::kBlackwell ? 2 : 1;
   }
@@ -156,7 +156,7 @@ class Nccl {
     return size < 23 ? kTreeShare[p][size] : 1;
   }
 
-  // Links of the network that a node's ranks drive together through a switch.
+  // The rate of the network links that a node's ranks use together through a switch.
   double JoinedNetRate() const {
     if (!t_.nvswitch || nodes_ <= 1) return net_rate_;
     return std::min(node_rate_, net_rate_ * static_cast<double>(per_node_));
@@ -184,7 +184,8 @@ class Nccl {
     return After(latency, rate);
   }
 
-  // Long rings fill more slowly: the shares are raised to a power, and grow at most twofold from entry to entry.
+  // Long rings fill more slowly: the shares are raised to a power, and at most double between
+  // entries.
   double RingShare() const {
     constexpr size_t kSizes = std::size(kRingShare);
     double share[kSizes];
@@ -209,7 +210,7 @@ class Nccl {
     return After(latency, rate * 0.5 * TreeShare(p));
   }
 
-  // What a switch adds and sends out within a node.
+  // The rate at which a switch reduces and multicasts within a node.
   double SwitchRate() const {
     return node_rate_ * kSwitchEfficiency[architecture_] * (Channels() - 1) / Channels();
   }
@@ -246,7 +247,7 @@ class Nccl {
   int64_t ranks_;
   size_t architecture_;
   size_t scale_;
-  // Of one channel, GB/s.
+  // One channel, in GB/s.
   double node_rate_;
   double net_rate_;
 };

@@ -7,17 +7,17 @@
 namespace heddle::price {
 namespace {
 
-// Rates are GB/s, which are bytes in a nanosecond.
+// Rates are in GB/s, which is bytes per nanosecond.
 struct Network {
   double node;
   double network;
-  // The most that small messages reach in a node, by protocol.
+  // The maximum rate of small messages within a node, by protocol.
   double low_latency;
   double low_latency_128;
 };
 constexpr Network kNetworks[] = {{240, 25, 87.7, 8 * 20.0}, {370, 50, 141, 16 * 36.7}};
 constexpr double kDevicesPerNode = 8;
-// Above this, and on more than two nodes, rates grow with a power of the size.
+// For larger sizes on more than two nodes, rates grow with a power of the size.
 constexpr double kLarge = 50e6;
 constexpr double kGrowth = 0.17;
 

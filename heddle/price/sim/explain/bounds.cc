@@ -7,14 +7,14 @@
 namespace heddle::price {
 namespace {
 
-// Times at places, with sums over beginnings and the most of all.
+// Times at positions, with prefix additions and the overall maximum.
 class SumTree {
  public:
   explicit SumTree(size_t size)
       : size_(std::max<size_t>(1, size)), most_(4 * size_, kNothing), add_(4 * size_) {}
 
   void Set(size_t at, Nanos value) { Set(1, 0, size_, at, value); }
-  // To all places from 0 to `last`.
+  // Adds to all positions from 0 to `last`.
   void AddUpTo(size_t last, Nanos value) { Add(1, 0, size_, last + 1, value); }
   Nanos Most() const { return most_[1]; }
 
@@ -55,15 +55,16 @@ class SumTree {
   std::vector<Nanos> add_;
 };
 
-// A collective that can run once `from` nodes of the compute stream are done, and must be done before node `until` of it begins.
+// A collective that can run after `from` nodes of the compute stream, and must finish before node
+// `until` of it begins.
 struct Window {
   size_t from;
   size_t until;
   Nanos time;
 };
 
-// What a stream's collectives take beyond the compute that their windows leave them. Each sum is over windows within one stretch
-// of compute; stretches do not meet, so their excesses add up.
+// The time by which a stream's collectives exceed the compute in their windows. Each sum is over
+// windows within one stretch of compute. Stretches are disjoint, so their excesses add up.
 Nanos Excess(const std::vector<Window>& windows, const std::vector<Nanos>& done) {
   std::vector<size_t> places;
   for (const Window& w : windows) {
@@ -77,7 +78,7 @@ Nanos Excess(const std::vector<Window>& windows, const std::vector<Nanos>& done)
   };
   std::vector<std::vector<const Window*>> ending(places.size());
   for (const Window& w : windows) ending[number(w.until)].push_back(&w);
-  // By beginning of the last stretch: the excess so far, and the compute that was done before the stretch.
+  // Indexed by begin of the last stretch: the excess so far, minus the compute before the stretch.
   SumTree tree(places.size());
   Nanos best;
   for (size_t i = 0; i < places.size(); ++i) {
@@ -127,18 +128,18 @@ class Bounder {
     return longest;
   }
 
-  // Whether it has a place among the nodes of the compute stream that keep their order.
+  // Whether it has a fixed position in the order of the compute stream.
   bool Computes(NodeId id) const { return sim_[id].compute.value > 0 && !movable_[id.index()]; }
 
   Nanos WindowBound() const {
-    // Those nodes in their order: how many stand before a node, and how much work the first n are.
+    // The fixed nodes in order: the number of them before each node, and the work of the first n.
     std::vector<size_t> rank(graph_.node_count());
     std::vector<Nanos> done{sim_.around()};
     for (NodeId id : t_.order) {
       rank[id.index()] = done.size() - 1;
       if (Computes(id)) done.push_back(done.back() + sim_[id].compute);
     }
-    // How many of them must be done before a node begins, and how many may be before it ends.
+    // The number of fixed nodes before the earliest begin, and before the latest end.
     std::vector<size_t> from(graph_.node_count());
     std::vector<size_t> until(graph_.node_count(), done.size() - 1);
     for (NodeId id : graph_.nodes()) {

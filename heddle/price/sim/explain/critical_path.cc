@@ -5,8 +5,9 @@
 namespace heddle::price {
 namespace {
 
-// Walks back from the end: compute follows the node before it on its stream; a wait that stood still, its collective; a collective,
-// the one before it on its stream if it queued, or else the place where it was launched.
+// Walks back from the end. A kernel follows the previous node on its stream. A wait that was idle
+// follows its collective. A collective follows the previous one on its stream if it was queued, and
+// otherwise its launch.
 class Walker {
  public:
   Walker(const SimGraph& graph, const Timeline& timeline)
@@ -43,12 +44,12 @@ class Walker {
     return t_.order.empty() ? graph_.around() : t_.nodes[t_.order.back().index()].left;
   }
 
-  // The node at `position` on the compute stream; the position that led to it, plus one.
+  // Returns the position on the compute stream before the node at `position`, plus one.
   size_t WalkCompute(size_t position) {
     NodeId id = t_.order[position];
     const NodeTimes& times = t_.nodes[id.index()];
     const Task& task = graph_[id];
-    // A start's own times are those of its stream.
+    // The times of a start are those on its own stream; use the time when compute reached it.
     Nanos begin = task.kind == Task::Kind::kStart ? times.reached : times.begin;
     Add({id, begin, times.left, false});
     if (task.kind == Task::Kind::kWait && times.begin > times.reached)
@@ -56,7 +57,8 @@ class Walker {
     return position;
   }
 
-  // From a collective back along its queue; the position of the launch of the first.
+  // Walks back along a collective's queue. Returns the position at which the first one was
+  // launched.
   size_t WalkCollectives(uint32_t number) {
     for (;;) {
       const CollectiveTimes& c = t_.collectives[number];
@@ -76,7 +78,7 @@ class Walker {
   const SimGraph& graph_;
   const Timeline& t_;
   std::vector<size_t> position_;
-  // By collective: the one before it on its stream.
+  // Indexed by collective: the previous one on its stream.
   std::vector<uint32_t> before_;
   CriticalPath path_;
 };

@@ -1,5 +1,5 @@
-// Movable nodes depend only on parameters, their state and buffers, so they can run at any time. An
-// example is the gather of a weight, with the cast before it.
+// Movable nodes depend only on parameters, their state and buffers, so they can run at any time.
+// Examples are the gather of a weight, and the cast before it.
 #pragma once
 
 #include <vector>

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kNames[] = {"dependence", "schedule", "memory", "order", "link"};
 
-// The most of any range, by blocks.
+// Range maxima, by blocks.
 class RangeMost {
  public:
   explicit RangeMost(const std::vector<Bytes>& values) : values_(values) {
@@ -18,7 +18,7 @@ class RangeMost {
       blocks_.back() = std::max(blocks_.back(), values[i]);
     }
   }
-  // From `first` up to, not including, `last`; nothing for an empty range.
+  // The maximum of [first, last); 0 for an empty range.
   Bytes Of(size_t first, size_t last) const {
     Bytes most{0};
     while (first < last) {
@@ -47,7 +47,7 @@ class Explainer {
         position_(graph.node_count()),
         movable_(FindMovable(graph)) {
     for (size_t i = 0; i < t_.order.size(); ++i) position_[t_.order[i].index()] = i;
-    // Nothing that could move is larger than the peak.
+    // No movable storage is larger than the peak.
     if (cap_ && t_.peak + t_.peak <= *cap_) cap_.reset();
     if (cap_) most_.emplace(t_.live);
     FindReady();
@@ -74,12 +74,12 @@ class Explainer {
   }
 
  private:
-  // Nodes that take no time move with those that they depend on.
+  // Nodes that take no time move together with their dependences.
   bool Free(NodeId id) const {
     return sim_[id].kind == Task::Kind::kCompute && sim_[id].compute.value == 0;
   }
 
-  // By node: one past the position from which on its operands are, or could be, there.
+  // Indexed by node: one past the position at which its operands are, or could be, available.
   void FindReady() {
     ready_.resize(graph_.node_count());
     for (NodeId id : t_.order) {
@@ -92,8 +92,8 @@ class Explainer {
     }
   }
 
-  // By node: the position of the first that takes time and needs its results; the end for outputs. From the end: who needs them
-  // says so.
+  // Indexed by node: the position of the first timed node that needs its results; the end for
+  // outputs. Computed backwards, from users to operands.
   void FindNeeded() {
     needed_.assign(graph_.node_count(), t_.order.size());
     for (size_t i = t_.order.size(); i-- > 0;) {
@@ -106,7 +106,8 @@ class Explainer {
     }
   }
 
-  // Compute before each position that can hide something. What is movable goes with the gathers that it feeds.
+  // Compute before each position that can hide a collective. Movable nodes move with the gathers
+  // that they feed.
   void FindWork() {
     work_.reserve(t_.order.size() + 1);
     work_.push_back({});
@@ -124,7 +125,8 @@ class Explainer {
     }
   }
 
-  // The compute that its start could come before and its wait behind; and what of it memory forbids.
+  // The compute that the start could precede and the wait could follow, and the part that memory
+  // forbids.
   struct Room {
     Nanos free;
     Nanos blocked;
@@ -144,7 +146,7 @@ class Explainer {
     return room;
   }
 
-  // Bytes that a later wait would hold on to.
+  // Bytes that a later wait would keep alive.
   Bytes HeldByWait(NodeId wait) const {
     Bytes held;
     for (uint32_t storage : sim_.needs(wait)) {

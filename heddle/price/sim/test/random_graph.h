@@ -1,5 +1,5 @@
-// Random local graphs for tests: compute, views, collectives on several communicators, copies to host memory and back, waits at
-// once, late, or at the end.
+// Random local graphs for tests: compute, views, collectives on several communicators, copies to
+// host memory and back, and waits right after the start, later, or at the end.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace heddle::price {
 
-// A cluster of nodes with two devices, on which a byte takes about as long as an operation, and everything takes some time.
+// Nodes with two devices, on which transferring a byte takes about as long as an operation, and
+// every kind of work takes some time.
 inline constexpr std::string_view kSmallCluster = R"({
   "heddle": "cluster 1", "name": "small", "devices_per_node": 2,
   "device": {"memory_gib": 1, "memory_gb_per_s": 1, "memory_efficiency": 1, "cores": 1, "tflops": {}, "vector_tflops": 0.001,
@@ -21,7 +22,7 @@ inline constexpr std::string_view kSmallCluster = R"({
   "protocols": [{"name": "p", "base_us": 0.02, "node": {"step_us": 0.01, "efficiency": 1}, "network": {"step_us": 0.03, "efficiency": 1}}]
 })";
 
-// On a mesh [dp=2, tp=2]. Sizes differ, so that nothing ends at the same time by chance.
+// Graphs on a mesh [dp=2, tp=2]. Sizes differ, so that no two nodes end at the same time by chance.
 inline std::string RandomGraphText(uint32_t seed, size_t nodes) {
   std::mt19937 random(seed);
   auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };

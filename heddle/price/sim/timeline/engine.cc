@@ -44,7 +44,7 @@ void Engine::CountSharing() {
       flow.clock = {};
       flow.carry = 0;
     }
-    // Less than a nanosecond of work is lost when others come or go.
+    // Less than a nanosecond of work is lost when the number of sharing transfers changes.
     if (flow.sharing != sharing[i]) flow.carry = 0;
     flow.sharing = sharing[i];
   }

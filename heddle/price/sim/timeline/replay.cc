@@ -4,7 +4,7 @@
 
 namespace heddle::price {
 namespace {
-// Positions between states that are kept, at least; and positions of a block.
+// The minimum number of positions between saved states, and the positions of a block.
 constexpr size_t kSpacing = 64;
 }  // namespace
 
@@ -41,7 +41,7 @@ const Outcome& Replay::Reorder(size_t first, std::span<const NodeId> nodes) {
   return outcome_;
 }
 
-// Positions from `first` up to `last` have changed; whatever comes before stands.
+// Positions from `first` up to `last` have changed. Earlier ones are unchanged.
 void Replay::ReplayTime(size_t first, size_t last) {
   auto after = std::ranges::upper_bound(marks_, first, {}, &Mark::position);
   auto mark = std::prev(after);
@@ -49,8 +49,8 @@ void Replay::ReplayTime(size_t first, size_t last) {
   Nanos stalled = mark->stalled;
   size_t position = mark->position;
   auto next_mark = static_cast<size_t>(after - marks_.begin());
-  // Marks are set in a whole run; others only renew them. A large state is kept less often, so that all of them take no more than a
-  // constant times the graph.
+  // A whole run creates marks; others only update them. A large state is saved less often, so that
+  // all states take memory linear in the graph.
   bool setting = marks_.size() == 1;
   size_t set_at = kSpacing;
   for (; position < order_.size(); ++position) {
@@ -69,7 +69,8 @@ void Replay::ReplayTime(size_t first, size_t last) {
         }
         outcome_.makespan += shift;
         outcome_.exposed += more;
-        // As at the end of a whole run: a later one that begins behind this place finds everything before it done.
+        // As at the end of a whole run: a later replay that begins after this position finds all
+        // earlier collectives finished.
         stepper_.engine().Abandon();
         return;
       }
@@ -87,7 +88,7 @@ void Replay::Finish(Nanos stalled) {
 }
 
 void Replay::ReplayMemory(size_t first, size_t last) {
-  // A storage that ended in the range still does: who needs it last stands in the range.
+  // A storage that ended in the range still ends there, because its last user stays in the range.
   for (size_t position = first; position < last; ++position) {
     for (uint32_t storage : graph_.needs(order_[position])) {
       if (last_need_[storage] < last) last_need_[storage] = static_cast<uint32_t>(position);

@@ -34,7 +34,8 @@ void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
   for (const CommStream& stream : costs.streams) streams_.push_back(stream.name);
 }
 
-// The rules are those of analysis/liveness.h, which knows one order only: here, what a node needs, whatever the order.
+// The rules are those of analysis/liveness.h, which covers one order. Here they state what each
+// node needs in any order.
 void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
   Liveness liveness(graph);
   const Table<StorageId, Storage>& storages = liveness.storages();
@@ -60,7 +61,7 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
     needs_.push_back(storage.index());
   };
   needs_begin_.reserve(graph.node_count() + 1);
-  // Those of inputs come first, then those of each node in turn.
+  // First the storages of inputs, then those of each node in turn.
   uint32_t next_born = static_cast<uint32_t>(graph.inputs().size());
   for (NodeId id : graph.nodes()) {
     needs_begin_.push_back(static_cast<uint32_t>(needs_.size()));
@@ -71,7 +72,7 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
     }
     uint32_t start = tasks_[id.index()].start;
     if (start == Task::kNone) continue;
-    // Until the wait, the network reads what the collective was given and writes all of what it gives.
+    // Until the wait, the network reads the collective's inputs and writes its outputs.
     for (ValueId value : graph.results(id)) need(id, liveness.of(value));
     if (rules.packed_copies) continue;
     for (ValueId value : graph.operands(NodeId(start))) {

@@ -2,7 +2,7 @@
 
 namespace heddle::price {
 namespace {
-// Slowdowns are thousandths.
+// Slowdowns are in thousandths.
 constexpr int64_t kWhole = 1000;
 }  // namespace
 

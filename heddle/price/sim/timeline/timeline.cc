@@ -65,7 +65,7 @@ class Recorder {
     c.shared = times.end - times.begin - graph_[c.start].alone();
   }
 
-  // The end belongs to whoever ends last.
+  // The tail is exposed by the collective that ends last.
   void ExposeTail(Nanos tail) {
     auto last = std::ranges::find_if(t_.collectives, [&](const CollectiveTimes& c) {
       return t_.nodes[c.start.index()].end == t_.makespan;

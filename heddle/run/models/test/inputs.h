@@ -1,4 +1,4 @@
-// Every input of a model's step, for tests. Training makes each rank's own.
+// Every input of a model's step, for tests. In training, each rank makes its own inputs.
 #pragma once
 
 #include <vector>
@@ -15,7 +15,7 @@ inline std::vector<at::Tensor> InitParams(const Model& model, uint64_t seed,
   return params;
 }
 
-// Buffers, tokens and labels, in this order.
+// Returns buffers, tokens and labels, in this order.
 inline std::vector<at::Tensor> MakeInputs(const Model& model, uint64_t seed, int64_t step) {
   std::vector<at::Tensor> inputs;
   for (const StepInput& input : model.inputs) {

@@ -1,7 +1,9 @@
-// Runs of nodes that kernels take, the steps that run them, and the text of the kernels on a CPU.
+// Tests of the runs that kernels replace, of the steps that run them, and of the kernels' text on a
+// CPU.
 #include <gtest/gtest.h>
 
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/_log_softmax_backward_data.h>
@@ -12,6 +14,7 @@
 #include <ATen/ops/nll_loss_backward.h>
 #include <ATen/ops/nll_loss_forward.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros_like.h>
@@ -21,8 +24,9 @@
 #include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
 #include "heddle/run/runtime/device/kernel_device.h"
+#include "heddle/run/runtime/device/kernel_memory.h"
 #include "heddle/run/runtime/device/own_kernels.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 namespace {
@@ -39,7 +43,7 @@ std::string Replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
-// As a step captures it: the gradient's scale depends on the labels, and on the shape of the loss.
+// As captured: the gradient's scale depends on the labels, and on the shape of the loss.
 constexpr const char* kLoss = R"(heddle 1 local
 graph @g(%x: bf16[2,3,16], %y: bf16[2,3,16], %labels: i64[2,3]) -> (%div, %grad, %count) {
   %logits = aten.add.Tensor(%x, %y)
@@ -73,7 +77,7 @@ graph @g(%a: f32[4,6], %b: f32[5], %am: f32[4,6], %bm: f32[5], %av: f32[4,6], %b
 }
 )";
 
-// The run of a loss in a text, from the node that makes %wide.
+// Returns the run of a loss in a text, from the node of %wide.
 std::optional<LossRun> LossOf(const std::string& text) {
   Module module = Parsed(text);
   const Graph& graph = module.graphs[0];
@@ -99,7 +103,7 @@ TEST(LossRun, IsFoundWithTheNodesBetween) {
 
 TEST(LossRun, LeavesLogitsThatAreNeeded) {
   EXPECT_FALSE(LossOf(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"))->in_place);
-  // They belong to the caller.
+  // The logits belong to the caller.
   EXPECT_FALSE(LossOf(Replaced(Replaced(kLoss, "  %logits = aten.add.Tensor(%x, %y)\n", ""),
                                "_to_copy(%logits", "_to_copy(%x"))
                    ->in_place);
@@ -155,7 +159,7 @@ TEST(AdamWRun, TakesUpdatesWithEqualNumbers) {
       UpdatesOf(Replaced(kUpdates, "update %bv -> %bv2", "update %bv -> %bv2, metric \"bc\" %bc")));
 }
 
-// The kernels' work, done by ATen.
+// Does the kernels' work with ATen.
 class AtenKernels : public Kernels {
  public:
   class Loss : public LossKernel {
@@ -180,8 +184,9 @@ class AtenKernels : public Kernels {
     void Run(std::span<const Update> updates, const at::Tensor& lr, const at::Tensor& step,
              const at::Tensor& clip) const override {
       for (const Update& u : updates)
-        at::_fused_adamw_({u.param}, {at::mul(u.grad, clip)}, {u.average}, {u.square}, {}, {step},
-                          lr, run_.beta1, run_.beta2, run_.weight_decay, run_.eps, false, false);
+        at::_fused_adamw_({u.param}, {at::mul(u.grad.to(at::kFloat), clip)}, {u.average},
+                          {u.square}, {}, {step}, lr, run_.beta1, run_.beta2, run_.weight_decay,
+                          run_.eps, false, false);
     }
 
    private:
@@ -197,27 +202,47 @@ class AtenKernels : public Kernels {
     return has ? std::make_unique<Updates>(run) : nullptr;
   }
 
+  class Norm : public GroupKernel {
+   public:
+    explicit Norm(bool& narrow) : narrow_(narrow) {}
+    void Run(std::span<const at::Tensor> inputs,
+             std::span<const at::Tensor> outputs) const override {
+      Tensors wide;
+      for (const at::Tensor& input : inputs) wide.push_back(input.to(at::kFloat));
+      narrow_ = inputs[0].scalar_type() == at::kBFloat16;
+      at::Tensor norms = at::stack(at::_foreach_norm(wide, 2));
+      outputs[0].copy_(at::mul(norms, norms));
+    }
+
+   private:
+    bool& narrow_;
+  };
+  std::unique_ptr<GroupKernel> SquaredNorm() override {
+    return has ? std::make_unique<Norm>(narrow) : nullptr;
+  }
   std::shared_ptr<const GroupKernel> Program(const KernelProgram&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> NormWeight(int64_t, DType) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
 
   bool has = true;
   int made = 0;
+  // Whether the norm has read bf16.
+  bool narrow = false;
 
  protected:
   void Refuse(const std::string&, std::string_view) const override {}
 };
 
-// Outputs of a text with kernels and without; the inputs are updated.
+// Compares outputs of a text with and without kernels; inputs are updated.
 void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, int made) {
   Module module = Parsed(text);
   AtenKernels kernels;
   kernels.has = has;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                  return ArrangeKernels(graph, kernels);
-                                }});
+  RankProgram fused = *RankProgram::Compile(
+      module, module.graphs[0],
+      {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
   EXPECT_EQ(kernels.made, made);
-  World plain = *World::Compile(module, module.graphs[0]);
+  RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
   auto copies = [&] {
     Tensors all;
     for (const at::Tensor& input : inputs) all.push_back(input.clone());
@@ -226,7 +251,7 @@ void ExpectSameBits(const std::string& text, const Tensors& inputs, bool has, in
   std::vector<Tensors> given = {copies(), copies(), copies()};
   Tensors expected = *plain.RunAlone(given[0]);
   Tensors outputs = *fused.RunAlone(given[1]);
-  // Observers see every node, so that kernels do not run.
+  // Observers see every node, so kernels do not run.
   size_t seen = 0;
   auto watched = *fused.Run({&given[2], 1}, [&](NodeId, std::span<const Tensors>) { ++seen; });
   EXPECT_EQ(seen, module.graphs[0].node_count());
@@ -249,7 +274,7 @@ TEST(KernelBackend, RunsALossWithTheSameBits) {
                     Wave({2, 3, 16}, 9).to(at::kBFloat16),
                     at::tensor({1, 15, -100, 0, 7, 3}, at::kLong).view({2, 3})};
   ExpectSameBits(kLoss, inputs, true, 1);
-  // Another reader of the logits must not see the gradient.
+  // Another consumer of the logits must not see the gradient.
   ExpectSameBits(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"), inputs, true, 1);
   // Without a kernel ATen runs all nodes.
   ExpectSameBits(kLoss, inputs, false, 1);
@@ -262,11 +287,99 @@ TEST(KernelBackend, RunsUpdatesWithTheSameBits) {
   for (size_t i : {4u, 5u}) inputs[i] = inputs[i].abs();
   for (double number : {1e-3, 3.0, 0.4}) inputs.push_back(at::full({}, number, at::kFloat));
   ExpectSameBits(kUpdates, inputs, true, 1);
-  // ATen asks for every place where a run could begin.
+  // ATen is asked at every position where a run could begin.
   ExpectSameBits(kUpdates, inputs, false, 1);
   // State in another layout runs node by node.
   inputs[0] = inputs[0].view({6, 4}).t();
   ExpectSameBits(kUpdates, inputs, true, 1);
+}
+
+// Gradients with a cast that only the optimizer reads.
+constexpr const char* kNarrow = R"(heddle 1 local
+graph @g(%a: f32[4,6] param 0 "a", %b: f32[5] param 1 "b", %am: f32[4,6] opt 0 "exp_avg",
+         %bm: f32[5] opt 1 "exp_avg", %av: f32[4,6] opt 0 "exp_avg_sq",
+         %bv: f32[5] opt 1 "exp_avg_sq", %x: bf16[4,6] batch "x", %y: bf16[5] batch "y",
+         %lr: f32[] hyper "lr", %step: f32[] hyper "step")
+    -> (grad 0 %ag, grad 1 %bg, update %a -> %a2, update %b -> %b2, update %am -> %am2,
+        update %bm -> %bm2, update %av -> %av2, update %bv -> %bv2) {
+ bwd:
+  %an = aten.neg(%x)
+  %ag = aten._to_copy(%an, dtype=f32)
+  %bn = aten.neg(%y)
+  %bg = aten._to_copy(%bn, dtype=f32)
+ opt:
+  %squares = heddle.squared_norm(%ag, %bg)
+  %norm = aten.sum(%squares)
+  %clip = aten.clamp(%norm, max=1.0)
+  %ac = aten.mul.Tensor(%ag, %clip)
+  %a2, %ag2, %am2, %av2 = aten._fused_adamw.tensor_lr([%a], [%ac], [%am], [%av], [], [%step], %lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)
+  %bc = aten.mul.Tensor(%bg, %clip)
+  %b2, %bg2, %bm2, %bv2 = aten._fused_adamw.tensor_lr([%b], [%bc], [%bm], [%bv], [], [%step], %lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)
+}
+)";
+
+TEST(KernelBackend, ReadsGradientsBeforeTheirCast) {
+  Tensors inputs;
+  for (double from : {1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0})
+    inputs.push_back(static_cast<int>(from) % 2 == 1 ? Wave({4, 6}, from) : Wave({5}, from));
+  for (size_t i : {4u, 5u}) inputs[i] = inputs[i].abs();
+  for (size_t i : {6u, 7u}) inputs[i] = inputs[i].to(at::kBFloat16);
+  for (double number : {1e-3, 3.0}) inputs.push_back(at::full({}, number, at::kFloat));
+  struct Case {
+    std::string text;
+    bool has = true;
+    bool narrow = true;
+  };
+  // With another consumer of a cast, the cast runs; and without kernels.
+  std::string read =
+      Replaced(kNarrow, "update %bv -> %bv2)", "update %bv -> %bv2, metric \"other\" %other)");
+  read = Replaced(read, " opt:\n", "  %other = aten.neg(%ag)\n opt:\n");
+  for (const Case& c : {Case{kNarrow}, Case{read, true, false}, Case{kNarrow, false, false}}) {
+    Module module = Parsed(c.text);
+    AtenKernels kernels;
+    kernels.has = c.has;
+    RankProgram fused = *RankProgram::Compile(
+        module, module.graphs[0],
+        {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
+    RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
+    Tensors given = inputs;
+    for (at::Tensor& tensor : given) tensor = tensor.clone();
+    Tensors expected = *plain.RunAlone(inputs);
+    Tensors outputs = *fused.RunAlone(given);
+    EXPECT_EQ(kernels.narrow, c.narrow);
+    ASSERT_EQ(outputs.size(), expected.size());
+    for (size_t o = 0; o < expected.size(); ++o)
+      EXPECT_TRUE(outputs[o].to(at::kFloat).equal(expected[o].to(at::kFloat))) << o;
+    // Gradients are returned as they were before the cast.
+    EXPECT_EQ(outputs[1].scalar_type(), at::kBFloat16);
+  }
+}
+
+// Values inside kernels, casts that do not run and gradients in place of logits use no memory.
+TEST(KernelMemory, CountsWhatIsAllocated) {
+  auto peak = [](const std::string& text) {
+    Module module = Parsed(text);
+    return MemoryWithKernels(module.graphs[0]);
+  };
+  // Inputs, logits, the loss and numbers of one element; %weight stays inside the kernel.
+  KernelMemory loss = peak(Replaced(kLoss, "%grad, %count)", "%grad)"));
+  int64_t inputs = 2 * 2 * 3 * 16 * 2 + 2 * 3 * 8;
+  EXPECT_EQ(loss.largest[0].first, "logits");
+  EXPECT_LT(loss.peak.value, inputs + 2 * 3 * 16 * 2 + 64);
+  EXPECT_GE(loss.peak.value, inputs + 2 * 3 * 16 * 2);
+  // Gradients before their cast, their squared norms, and the sum of these.
+  KernelMemory narrow = peak(kNarrow);
+  int64_t state = 3 * 4 * 29 + 2 * 29 + 8;
+  EXPECT_EQ(narrow.peak.value, state + 2 * 29 + 4 * 2 + 4);
+  // A chain stores only its last value.
+  KernelMemory chain = peak(R"(heddle 1 local
+graph @g(%x: bf16[64,64], %y: bf16[64,64]) -> (%c) {
+  %a = aten.add.Tensor(%x, %y)
+  %b = aten.mul.Tensor(%a, %y)
+  %c = aten.neg(%b)
+}
+)");
+  EXPECT_EQ(chain.peak.value, 3 * 64 * 64 * 2);
 }
 
 TEST(OwnKernels, CompileForEveryArchitecture) {
@@ -275,13 +388,17 @@ TEST(OwnKernels, CompileForEveryArchitecture) {
   std::vector<std::pair<std::string, std::vector<std::string>>> forms = {
       {"adamw", {"-DENTRIES=80", "-DCLIP=1", "-DDECAY=1"}},
       {"adamw", {"-DENTRIES=80", "-DCLIP=0", "-DDECAY=0"}},
-      {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=1"}},
-      {"loss", {"-DCOLUMNS=128256", "-DBLOCKS=1", "-DKEEP=0"}},
-      {"loss", {"-DCOLUMNS=128256", "-DBLOCKS=4", "-DKEEP=1"}}};
+      {"fill", {}},
+      {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=1", "-DRESIDENT=1"}},
+      {"loss", {"-DCOLUMNS=64000", "-DBLOCKS=2", "-DKEEP=1", "-DRESIDENT=4"}},
+      {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=0", "-DRESIDENT=2"}},
+      {"loss", {"-DCOLUMNS=128256", "-DBLOCKS=4", "-DKEEP=1", "-DRESIDENT=3"}}};
   for (std::string architecture : {"sm_80", "sm_90a", "sm_100a"}) {
     for (const auto& [name, defines] : forms) {
       // Clusters of blocks exist from Hopper on.
-      if (architecture == "sm_80" && defines[1] == "-DBLOCKS=4") continue;
+      bool cluster =
+          defines.size() > 1 && defines[1].starts_with("-DBLOCKS=") && defines[1] != "-DBLOCKS=1";
+      if (architecture == "sm_80" && cluster) continue;
       Result<std::string> cubin = (*nvrtc)->Compile({KernelText(name), architecture, defines});
       ASSERT_TRUE(cubin.ok()) << Format(cubin.diagnostics());
       EXPECT_TRUE(

@@ -4,6 +4,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "heddle/run/cuda/graph.h"
+#include "heddle/run/runtime/device/kernel_device.h"
 #include "heddle/run/runtime/device/memory_pool.h"
 
 namespace heddle::run {
@@ -35,28 +36,36 @@ class GraphRecorder : public RunRecorder {
         stream_(streams_.getStreamFromGlobalPool(device)),
         handle_(streams_.getStreamNativeHandle(stream_)),
         before_(device.type()),
-        after_(device.type()) {}
+        after_(device.type()) {
+    // Without the kernel, memsets remain.
+    Result<const Nvrtc*> nvrtc = Nvrtc::Open();
+    Result<std::string> architecture = driver.Architecture(device.index());
+    if (!nvrtc.ok() || !architecture.ok()) return;
+    kernels_ = std::make_unique<KernelDevice>(driver, **nvrtc, *architecture, device);
+    Result<std::vector<CudaKernel>> fill = kernels_->Compile(KernelText("fill"), {"fill"});
+    if (fill.ok()) fill_ = std::move((*fill)[0]);
+  }
 
-  Result<std::vector<Tensors>> Run(const World& world,
+  Result<std::vector<Tensors>> Run(const RankProgram& program,
                                    std::span<const Tensors> inputs_by_rank) override {
     OnStream on_stream(*this);
     InPool in_pool(*this, /*captured=*/false);
-    return world.Run(inputs_by_rank);
+    return program.Run(inputs_by_rank);
   }
 
-  Result<std::unique_ptr<RecordedRun>> Record(const World& world,
+  Result<std::unique_ptr<RecordedRun>> Record(const RankProgram& program,
                                               std::span<const Tensors> inputs_by_rank) override {
     OnStream on_stream(*this);
     InPool in_pool(*this, /*captured=*/true);
     HEDDLE_TRY(CudaCapture capture, CudaCapture::Begin(driver_, stream()));
-    HEDDLE_TRY(std::vector<Tensors> outputs, world.Run(inputs_by_rank));
-    HEDDLE_TRY(CudaGraph graph, capture.End());
+    HEDDLE_TRY(std::vector<Tensors> outputs, program.Run(inputs_by_rank));
+    HEDDLE_TRY(CudaGraph graph, capture.End(fill_ ? &*fill_ : nullptr));
     return std::unique_ptr<RecordedRun>(
         std::make_unique<RecordedGraph>(*this, std::move(graph), std::move(outputs)));
   }
 
-  // Makes the recorder's stream the current one, and orders its work after earlier launches
-  // and before later ones.
+  // Makes the recorder's stream the current one, and orders its work after earlier launches and
+  // before later ones.
   class OnStream {
    public:
     explicit OnStream(GraphRecorder& recorder)
@@ -103,6 +112,8 @@ class GraphRecorder : public RunRecorder {
   void* handle_;
   c10::Event before_;
   c10::Event after_;
+  std::unique_ptr<KernelDevice> kernels_;
+  std::optional<CudaKernel> fill_;
 };
 
 Status RecordedGraph::Replay() {

@@ -7,8 +7,8 @@
 
 namespace heddle::run {
 
-// Runs happen on a stream of their own, after the work of the current stream and before its later
-// work. Fails where there is no GPU, or where this build cannot record.
+// Makes a recorder. Runs use a separate stream, ordered after earlier and before later work of the
+// current stream. Fails without a GPU, or if this build cannot record.
 Result<std::unique_ptr<RunRecorder>> MakeGraphRecorder(c10::Device device);
 
 }  // namespace heddle::run

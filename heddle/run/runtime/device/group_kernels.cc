@@ -55,7 +55,7 @@ class CudaNormWeightKernel : public GroupKernel {
   int64_t width_;
 };
 
-// Entries of one launch: kernels take about 4 KiB of arguments on every GPU.
+// Entries per launch: kernels accept about 4 KiB of arguments on every GPU.
 constexpr size_t kCasts = 120;
 constexpr int64_t kCastsOfBlock = 4096;
 
@@ -106,7 +106,68 @@ class CudaCastsKernel : public GroupKernel {
   CudaKernel kernel_;
 };
 
+// Tensors per launch, and elements per block.
+constexpr size_t kNorms = 160;
+constexpr int64_t kNormChunk = 65536;
+
+struct NormEntry {
+  const void* from;
+  uint64_t count;
+  uint32_t block;
+  uint32_t narrow;
+};
+struct NormList {
+  std::array<NormEntry, kNorms> entries;
+  uint32_t count;
+};
+
+class CudaSquaredNormKernel : public GroupKernel {
+ public:
+  CudaSquaredNormKernel(const KernelDevice& device, std::vector<CudaKernel> kernels)
+      : device_(device), kernels_(std::move(kernels)) {}
+
+  void Run(std::span<const at::Tensor> inputs, std::span<const at::Tensor> outputs) const override {
+    for (size_t first = 0; first < inputs.size(); first += kNorms) {
+      auto count = static_cast<int64_t>(std::min(kNorms, inputs.size() - first));
+      auto from = static_cast<int64_t>(first);
+      Launch(inputs.subspan(first, static_cast<size_t>(count)),
+             outputs[0].slice(0, from, from + count));
+    }
+  }
+
+ private:
+  void Launch(std::span<const at::Tensor> inputs, const at::Tensor& squares) const {
+    NormList list{};
+    uint32_t blocks = 0;
+    for (const at::Tensor& input : inputs) {
+      list.entries[list.count++] = {input.const_data_ptr(), static_cast<uint64_t>(input.numel()),
+                                    blocks, input.scalar_type() == at::kBFloat16 ? 1u : 0u};
+      blocks += static_cast<uint32_t>((input.numel() + kNormChunk - 1) / kNormChunk);
+    }
+    at::Tensor sums = at::empty({blocks}, squares.options());
+    const void* parts = sums.const_data_ptr();
+    const void* result = squares.const_data_ptr();
+    std::array<void*, 3> arguments = {&list, &parts, &result};
+    if (blocks > 0)
+      ThrowIfFailed(kernels_[0].Launch(device_.stream(), {.grid = blocks, .block = 512},
+                                       std::span(arguments).first(2)));
+    ThrowIfFailed(
+        kernels_[1].Launch(device_.stream(), {.grid = list.count, .block = 512}, arguments));
+  }
+
+  const KernelDevice& device_;
+  std::vector<CudaKernel> kernels_;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<GroupKernel>> MakeSquaredNormKernel(KernelDevice& device) {
+  HEDDLE_TRY(std::vector<CudaKernel> kernels,
+             device.Compile(KernelText("squared_norm"), {"squared_norm_parts", "squared_norm_sums"},
+                            {fmt::format("-DENTRIES={}", kNorms)}));
+  return std::unique_ptr<GroupKernel>(
+      std::make_unique<CudaSquaredNormKernel>(device, std::move(kernels)));
+}
 
 Result<std::unique_ptr<GroupKernel>> MakeProgramKernel(KernelDevice& device,
                                                        const KernelProgram& program) {

@@ -8,11 +8,12 @@
 
 namespace heddle::run {
 
-// Fail with the messages of the compiler. `device` outlives the kernel.
+// Compile kernels. Fail with the messages of the compiler. `device` must outlive the kernel.
 Result<std::unique_ptr<GroupKernel>> MakeProgramKernel(KernelDevice& device,
                                                        const KernelProgram& program);
 Result<std::unique_ptr<GroupKernel>> MakeNormWeightKernel(KernelDevice& device, int64_t width,
                                                           DType dtype);
 Result<std::unique_ptr<GroupKernel>> MakeCastsKernel(KernelDevice& device, DType from);
+Result<std::unique_ptr<GroupKernel>> MakeSquaredNormKernel(KernelDevice& device);
 
 }  // namespace heddle::run

@@ -20,16 +20,12 @@
 namespace heddle::run {
 namespace {
 
-bool IsPlain(const at::Tensor& tensor) {
-  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
-         reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
-}
-
-// Numbers between -4 and 4. With `special`, each eighth block of 4,096 has every bit pattern of a
-// 16-bit type instead, NaN and infinities among them, so other rows stay finite.
+// Returns numbers between -4 and 4. With `with_special`, every eighth block of 4,096 contains every
+// bit pattern of a 16-bit type instead, including NaN and infinities, so that other rows stay
+// finite.
 at::Tensor ProofNumbers(int64_t count, DType dtype, int64_t seed, bool with_special,
                         c10::Device device) {
-  // A prime: the pattern does not line up with rows.
+  // A prime, so that the pattern does not align with rows.
   constexpr int64_t kPeriod = 4194301;
   at::Tensor at = at::arange(std::min(count, kPeriod), at::TensorOptions(at::kLong).device(device));
   // Odd multipliers permute the numbers of 16 and of 64 bits.
@@ -48,6 +44,11 @@ at::Tensor ProofNumbers(int64_t count, DType dtype, int64_t seed, bool with_spec
 
 }  // namespace
 
+bool IsPlain(const at::Tensor& tensor) {
+  return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
+         reinterpret_cast<uintptr_t>(tensor.const_data_ptr()) % 16 == 0;
+}
+
 Result<std::unique_ptr<GroupStep>> GroupStep::Make(const RunPlan& plan, const KernelGroup& group,
                                                    GroupWork work) {
   std::unique_ptr<GroupStep> step(new GroupStep(plan, group, std::move(work)));
@@ -62,7 +63,7 @@ Result<std::unique_ptr<GroupStep>> GroupStep::Make(const RunPlan& plan, const Ke
   }
   for (NodeId node : group.nodes) {
     if (!IsFlatView(plan.graph(), node)) continue;
-    // A view of a view needs that one as well.
+    // A view of a view needs the first view, too.
     std::vector<ValueId> open = {plan.graph()[node].first_result};
     bool read = false;
     while (!open.empty()) {
@@ -114,7 +115,7 @@ void GroupStep::RunWeightGradient(Tensors& values) const {
   const Graph& graph = plan_.graph();
   auto rows = [&](ValueId value, int64_t width) {
     ValueId stored = SourceOf(graph, value);
-    // The gradient is a result of the group, or was given to it.
+    // The gradient is a result of the group, or an operand.
     const at::Tensor& own = plan_.slots().TensorsOf(value, values)[0];
     const at::Tensor& tensor = own.defined() ? own : plan_.slots().TensorsOf(stored, values)[0];
     return tensor.view({weight.rows, width});
@@ -161,7 +162,7 @@ Tensors GroupStep::ProofValues(bool special) const {
 
 bool GroupStep::IsProved() const {
   at::NoGradGuard no_grad;
-  // A NaN hides all other rows in a sum over them.
+  // A NaN in a sum over rows hides all other rows.
   return HasSameBits(/*special=*/false) && HasSameBits(/*special=*/true);
 }
 

@@ -11,6 +11,9 @@
 
 namespace heddle::run {
 
+// Whether kernels can read the tensor: contiguous, and aligned to 16 bytes.
+bool IsPlain(const at::Tensor& tensor);
+
 // The kernels of a group, and the values that they read and write.
 struct GroupWork {
   std::shared_ptr<const GroupKernel> kernel;
@@ -26,7 +29,7 @@ class GroupStep : public Step {
   static Result<std::unique_ptr<GroupStep>> Make(const RunPlan& plan, const KernelGroup& group,
                                                  GroupWork work);
 
-  // ATen runs the nodes if a tensor is not laid out as the kernel needs it.
+  // Runs the kernels, or the nodes through ATen if the layout of a tensor is not supported.
   void Run(size_t at, Tensors& values, Scratch& scratch) const override;
   // Whether kernels and ATen give equal bits for the same random and special values.
   bool IsProved() const;
@@ -39,14 +42,14 @@ class GroupStep : public Step {
 
   bool RunKernels(size_t at, Tensors& values, Scratch& scratch) const;
   void RunWeightGradient(Tensors& values) const;
-  // Tensors of equal bits for every value that the group reads.
+  // Returns tensors with the same numbers for every value that the group reads.
   Tensors ProofValues(bool special) const;
   bool HasSameBits(bool special) const;
 
   const RunPlan& plan_;
   KernelGroup group_;
   GroupWork work_;
-  // The repeated nodes, then the nodes of the group.
+  // The recomputed nodes, then the nodes of the group.
   Steps nodes_;
   // Views that other nodes read.
   Steps views_;

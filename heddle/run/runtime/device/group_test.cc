@@ -1,6 +1,7 @@
-// Kernels of groups, run on a CPU: their text against ATen, and against one kernel for each node.
+// Runs kernels of groups on a CPU, and compares them with ATen and with one kernel per node.
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/linspace.h>
@@ -8,8 +9,8 @@
 #include <ATen/ops/view_as_complex.h>
 
 #include "heddle/core/ir/check/parse_module.h"
-#include "heddle/core/ops/ops.h"
 #include "heddle/core/kernel/element.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/same_numbers.h"
@@ -24,11 +25,12 @@ Module ParsedGroup(const std::string& text) {
   return *std::move(module);
 }
 
-// The kernels of groups, on a CPU.
+// Kernels of groups on a CPU.
 class HostKernels : public Kernels {
  public:
   std::unique_ptr<LossKernel> Loss(const LossRun&) override { return nullptr; }
   std::unique_ptr<AdamWKernel> AdamW(const AdamWRun&) override { return nullptr; }
+  std::unique_ptr<GroupKernel> SquaredNorm() override { return nullptr; }
   std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) override {
     return programs++ == refused_program ? nullptr : MakeHostKernel(program);
   }
@@ -36,7 +38,7 @@ class HostKernels : public Kernels {
   std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
 
   int programs = 0;
-  // The number of a program that does not compile.
+  // Index of a program that does not compile.
   int refused_program = -1;
   mutable std::vector<std::string> refused;
 
@@ -64,16 +66,18 @@ Tensors InputsOf(const Graph& graph) {
   return inputs;
 }
 
-// Outputs with kernels and without.
-void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1) {
+// Compares outputs with and without kernels. `proved`: the host computes as ATen does on a CPU;
+// otherwise ATen may run the nodes.
+void ExpectEqualRuns(const std::string& text, int programs, int refused = -1, bool proved = true) {
   Module module = ParsedGroup(text);
   HostKernels kernels;
   kernels.refused_program = refused;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                  return ArrangeKernels(graph, kernels);
-                                }});
+  RankProgram fused = *RankProgram::Compile(
+      module, module.graphs[0],
+      {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
   EXPECT_EQ(kernels.programs, programs);
-  World plain = *World::Compile(module, module.graphs[0]);
+  EXPECT_TRUE(kernels.refused.empty() || !proved);
+  RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
   Tensors inputs = InputsOf(module.graphs[0]);
   Tensors expected = *plain.RunAlone(inputs);
   Tensors outputs = *fused.RunAlone(inputs);
@@ -84,8 +88,8 @@ void ExpectEqualWorlds(const std::string& text, int programs, int refused = -1) 
 }
 
 TEST(GroupStep, RunsElementsWithTheBitsOfAten) {
-  // Roundings to bf16 between nodes; a row, a column and a number that are repeated; views.
-  ExpectEqualWorlds(R"(heddle 1 local
+  // Roundings to bf16 between nodes; a broadcast row, column and number; views.
+  ExpectEqualRuns(R"(heddle 1 local
 graph @g(%x: bf16[6,32], %y: bf16[6,32], %row: bf16[32], %column: bf16[6,1], %one: bf16[])
     -> (%flat, %e, %wide) {
   %a = aten.add.Tensor(%x, %y)
@@ -98,7 +102,7 @@ graph @g(%x: bf16[6,32], %y: bf16[6,32], %row: bf16[32], %column: bf16[6,1], %on
   %wide = aten._to_copy(%e, dtype=f32)
 }
 )",
-                    1);
+                  1);
 }
 
 TEST(GroupStep, LeavesOtherLayoutsToAten) {
@@ -109,10 +113,10 @@ graph @g(%x: bf16[8,32], %y: bf16[8,32]) -> (%b) {
 }
 )");
   HostKernels kernels;
-  World fused = *World::Compile(module, module.graphs[0], {.kernels = [&](const Graph& graph) {
-                                  return ArrangeKernels(graph, kernels);
-                                }});
-  World plain = *World::Compile(module, module.graphs[0]);
+  RankProgram fused = *RankProgram::Compile(
+      module, module.graphs[0],
+      {.kernels = [&](const Graph& graph) { return ArrangeKernels(graph, kernels); }});
+  RankProgram plain = *RankProgram::Compile(module, module.graphs[0]);
   Tensors inputs = InputsOf(module.graphs[0]);
   inputs[0] = inputs[0].t().contiguous().t();
   at::Tensor expected = plain.RunAlone(inputs)->at(0);
@@ -123,7 +127,7 @@ graph @g(%x: bf16[8,32], %y: bf16[8,32]) -> (%b) {
 }
 
 TEST(GroupStep, RotatesPairsAsComplexNumbers) {
-  ExpectEqualWorlds(R"(heddle 1 local
+  ExpectEqualRuns(R"(heddle 1 local
 graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t) {
   %wide = aten._to_copy(%x, dtype=f32)
   %pairs = aten.view(%wide, size=[2,4,3,4,2])
@@ -135,8 +139,37 @@ graph @g(%x: bf16[2,4,3,8], %rope: c64[1,4,1,4]) -> (%t) {
   %t = aten.transpose.int(%narrow, dim0=1, dim1=2)
 }
 )",
-                    1);
+                  1, -1, /*proved=*/false);
 }
+
+// As in Qwen 3: norms of heads, rotated by halves; and the gradient.
+constexpr const char* kTurns = R"(heddle 1 local
+graph @g(%q: bf16[2,4,3,128], %w: bf16[128], %cos: bf16[1,4,1,128], %sin: bf16[1,4,1,128],
+         %dr: bf16[2,4,3,128], %m: bf16[24,128]) -> (%r, %dx, %p) {
+  %y, %rstd = aten._fused_rms_norm(%q, normalized_shape=[128], weight=%w, eps=1e-06)
+  %low = aten.slice.Tensor(%y, dim=-1, start=0, end=64)
+  %high = aten.slice.Tensor(%y, dim=-1, start=64)
+  %minus = aten.neg(%high)
+  %turned = aten.cat([%minus, %low], dim=-1)
+  %a = aten.mul.Tensor(%y, %cos)
+  %b = aten.mul.Tensor(%turned, %sin)
+  %r = aten.add.Tensor(%a, %b)
+  %flat = aten.view(%r, size=[24,128])
+  %m_t = aten.t(%m)
+  %p = aten.mm(%m, %m_t)
+ bwd:
+  %s = aten.mul.Tensor(%dr, %sin)
+  %c = aten.mul.Tensor(%dr, %cos)
+  %s_low = aten.slice.Tensor(%s, dim=3, start=0, end=64)
+  %s_high = aten.slice.Tensor(%s, dim=3, start=64, end=128)
+  %s_minus = aten.neg(%s_low)
+  %to_high = aten.slice_backward(%s_minus, input_sizes=[2,4,3,128], dim=-1, start=64, end=9223372036854775807, step=1)
+  %first = aten.add.Tensor(%c, %to_high)
+  %to_low = aten.slice_backward(%s_high, input_sizes=[2,4,3,128], dim=-1, start=0, end=64, step=1)
+  %dy = aten.add.Tensor(%first, %to_low)
+  %dx, %dw = aten._fused_rms_norm_backward(%dy, %q, %rstd, normalized_shape=[128], weight=%w, output_mask=[true,true])
+}
+)";
 
 constexpr const char* kSiluAndBack = R"(heddle 1 local
 graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
@@ -149,8 +182,8 @@ graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
 }
 )";
 
-// A group that is refused reads a value that it would have computed again, so another group has to
-// store it: its program is written once more.
+// A rejected group reads a value that it would have recomputed, so another group must store it: its
+// program is generated again.
 TEST(GroupStep, StoresWhatARefusedGroupReads) {
   std::string text = R"(heddle 1 local
 graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
@@ -162,11 +195,11 @@ graph @g(%a: bf16[4,64], %b: bf16[4,64], %w: bf16[64,64]) -> (%da, %db, %h) {
   %da = aten.mul.Tensor(%ds, %a)
 }
 )";
-  ExpectEqualWorlds(text, 2);
-  ExpectEqualWorlds(text, 3, 1);
+  ExpectEqualRuns(text, 2);
+  ExpectEqualRuns(text, 3, 1);
 }
 
-// Values of a graph, computed by a kernel for each group.
+// Returns the values of a graph, computed by one kernel per group.
 std::map<std::string, at::Tensor> RunGroups(const Graph& graph,
                                             const std::vector<KernelGroup>& groups,
                                             const std::vector<std::vector<ValueId>>& stored,
@@ -189,7 +222,46 @@ std::map<std::string, at::Tensor> RunGroups(const Graph& graph,
   return named;
 }
 
-// One kernel for the whole graph, and one for each node. Nodes of the graph are all of one group.
+// Two kernels of rows: their rotations have the bits of the nodes, computed from the same norms.
+TEST(GroupText, TurnsRowsByHalves) {
+  std::string text = kTurns;
+  Module module = ParsedGroup(text);
+  ArrangedGraph arranged =
+      ArrangeForKernels(module.graphs[0], std::vector<bool>(module.graphs[0].node_count()));
+  const Graph& graph = arranged.graph;
+  ASSERT_EQ(arranged.groups.size(), 2u);
+  EXPECT_EQ(arranged.groups[0].nodes.size(), 8u);
+  EXPECT_EQ(arranged.groups[1].nodes.size(), 10u);
+  std::map<ValueId, at::Tensor> values;
+  Tensors inputs = InputsOf(graph);
+  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].value] = inputs[i];
+  std::vector<std::vector<ValueId>> stored = {{}, {}};
+  for (const char* name : {"y", "rstd", "r"}) stored[0].push_back(graph.FindValue(name));
+  for (const char* name : {"s", "c", "dy", "dx"}) stored[1].push_back(graph.FindValue(name));
+  for (unsigned step : {1u, 77u}) {
+    HostKernel::step = step;
+    std::map<std::string, at::Tensor> got = RunGroups(graph, arranged.groups, stored, values);
+    at::Tensor y = got.at("y");
+    at::Tensor turned = at::cat({y.slice(3, 64).neg(), y.slice(3, 0, 64)}, 3);
+    EXPECT_TRUE(SameNumbers(got.at("r"), y.mul(inputs[2]).add(turned.mul(inputs[3])))) << step;
+    at::Tensor s = inputs[4].mul(inputs[3]);
+    at::Tensor zeros = at::full({2, 4, 3, 64}, 0, at::kBFloat16);
+    at::Tensor dy = inputs[4]
+                        .mul(inputs[2])
+                        .add(at::cat({zeros, s.slice(3, 0, 64).neg()}, 3))
+                        .add(at::cat({s.slice(3, 64), zeros}, 3));
+    EXPECT_TRUE(SameNumbers(got.at("dy"), dy)) << step;
+  }
+  HostKernel::step = 1;
+  // With another consumer of a part, ATen runs the nodes.
+  text.replace(text.find("%p) {"), 5, "%p, %minus) {");
+  Module read = ParsedGroup(text);
+  arranged = ArrangeForKernels(read.graphs[0], std::vector<bool>(read.graphs[0].node_count()));
+  EXPECT_LT(arranged.groups[0].nodes.size(), 8u);
+}
+
+// Runs one kernel for the whole graph, and one per node. All nodes of the graph must be in one
+// group.
 std::pair<std::map<std::string, at::Tensor>, std::map<std::string, at::Tensor>> FusedAndSingle(
     const Graph& graph) {
   ArrangedGraph arranged = ArrangeForKernels(graph, std::vector<bool>(graph.node_count()));
@@ -253,7 +325,7 @@ graph @g(%g1: {1}[5,{0}], %g2: {1}[5,{0}], %x: {1}[5,{0}], %rstd: f32[5,1], %w: 
                      width, dtype);
 }
 
-// Widths of one warp and of four, with and without a rest; the sum has ATen's order.
+// Widths of one warp and of four, with and without a remainder; the sum has ATen's order.
 TEST(GroupText, NormsAddInAtensOrder) {
   for (int64_t width : {64, 776}) {
     Module module = ParsedGroup(NormText(width, "f32"));
@@ -281,7 +353,7 @@ TEST(GroupText, NormsAddInAtensOrder) {
       float rstd = 1 / std::sqrt(sum / static_cast<float>(width) + 1e-5F);
       EXPECT_EQ(fused.at("rstd").view(-1)[row].item<float>(), rstd) << width << " " << row;
     }
-    // The same up to the order of additions.
+    // Equal up to the order of additions.
     auto [y, rstd] = at::_fused_rms_norm(h, {width}, InputsOf(graph)[2], 1e-5);
     EXPECT_TRUE(at::allclose(fused.at("y"), y, 1e-5, 1e-5));
   }
@@ -354,18 +426,88 @@ TEST(GroupText, WeightGradientsAddInAtensOrder) {
   EXPECT_TRUE(SameNumbers(result, expected.to(at::kBFloat16)));
 }
 
-// Every form compiles without registers in memory.
+// The order of _foreach_norm: 4 sums for each of 512 threads, over chunks of 65,536 elements.
+float SquaredNormInAtensOrder(const std::vector<float>& x) {
+  auto block = [](std::vector<float> sums) {
+    for (size_t w = 0; w < 16; ++w) {
+      for (size_t offset = 16; offset > 0; offset /= 2) {
+        for (size_t i = 0; i < offset; ++i) sums[32 * w + i] += sums[32 * w + i + offset];
+      }
+    }
+    // The sums of 16 warps, and zeros.
+    for (size_t offset = 8; offset > 0; offset /= 2) {
+      for (size_t i = 0; i < offset; ++i) sums[32 * i] += sums[32 * (i + offset)];
+    }
+    return sums[0];
+  };
+  std::vector<float> of_chunks(512, 0.F);
+  for (size_t begin = 0; begin < x.size(); begin += 65536) {
+    size_t end = std::min(x.size(), begin + 65536);
+    std::vector<std::array<float, 4>> parts(512);
+    for (size_t e = begin; e < end; ++e) {
+      size_t at = e - begin;
+      bool vectors = x.size() % 4 == 0;
+      float& sum = parts[vectors ? at / 4 % 512 : at % 512][vectors ? at % 4 : at / 512 % 4];
+      sum = std::fmaf(x[e], x[e], sum);
+    }
+    std::vector<float> sums;
+    for (const std::array<float, 4>& p : parts) sums.push_back(((p[0] + p[1]) + p[2]) + p[3]);
+    of_chunks[begin / 65536 % 512] += block(sums);
+  }
+  float norm = std::sqrt(block(of_chunks));
+  return norm * norm;
+}
+
+TEST(GroupText, NormsOfGradientsAddInAtensOrder) {
+  // The first argument is a list of two tensors, by value.
+  std::string text = "#define ENTRIES 2\n" + KernelText("squared_norm") + R"(
+void parts(const void* a, const void* b, float* sums, u64 na, u64 nb, u64 narrow) {
+  squared_norm_parts({{{a, na, 0, 0}, {b, nb, (u32)((na + 65535) / 65536), (u32)narrow}}, 2}, sums);
+}
+void squares(const void* a, const void* b, float* sums, float* out, u64 na, u64 nb, u64 narrow) {
+  squared_norm_sums({{{a, na, 0, 0}, {b, nb, (u32)((na + 65535) / 65536), (u32)narrow}}, 2}, sums,
+                    out);
+}
+)";
+  for (auto [first, second] : {std::pair<int64_t, int64_t>{70004, 3001}, {5, 65536}}) {
+    for (bool narrow : {false, true}) {
+      at::Tensor a = GroupWave(std::array<Dim, 1>{first}, DType::kF32, 0);
+      at::Tensor b = GroupWave(std::array<Dim, 1>{second}, narrow ? DType::kBF16 : DType::kF32, 3);
+      auto chunks = static_cast<unsigned>((first + 65535) / 65536 + (second + 65535) / 65536);
+      at::Tensor sums = at::full({chunks}, 7, at::kFloat);
+      at::Tensor result = at::full({2}, 7, at::kFloat);
+      HostKernel parts(text, {{"parts", chunks, 512}});
+      HostKernel squares(text, {{"squares", 2, 512}});
+      parts.numbers = squares.numbers = {static_cast<uint64_t>(first),
+                                         static_cast<uint64_t>(second), narrow ? 1u : 0u};
+      Tensors in = {a, b};
+      Tensors out = {sums, result};
+      parts.Run(in, {&sums, 1});
+      squares.Run(in, out);
+      for (size_t i = 0; i < 2; ++i) {
+        at::Tensor wide = in[i].to(at::kFloat);
+        const float* x = wide.const_data_ptr<float>();
+        EXPECT_EQ(result.const_data_ptr<float>()[i], SquaredNormInAtensOrder({x, x + wide.numel()}))
+            << first << " " << second << " " << narrow << " " << i;
+      }
+    }
+  }
+}
+
+// Every kernel compiles without spilling registers.
 TEST(GroupText, CompilesForEveryArchitecture) {
   Result<const Nvrtc*> nvrtc = Nvrtc::Open();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.diagnostics()[0].message;
   std::vector<std::pair<std::string, std::vector<std::string>>> texts = {
       {KernelText("casts"), {"-DENTRIES=120", "-DWIDEN=1"}},
       {KernelText("casts"), {"-DENTRIES=120", "-DWIDEN=0"}},
+      {KernelText("squared_norm"), {"-DENTRIES=160"}},
       {KernelText("norm_weight"), {"-DWIDTH=768", "-DELEMENT=u16"}},
       {KernelText("norm_weight"), {"-DWIDTH=64", "-DELEMENT=float"}}};
   for (const std::string& graph :
        {NormText(768, "bf16"), NormText(8192, "bf16"), NormText(64, "f32"),
-        NormBackwardText(4096, "bf16"), NormBackwardText(768, "f32"), std::string(kSiluAndBack)}) {
+        NormBackwardText(4096, "bf16"), NormBackwardText(768, "f32"), std::string(kSiluAndBack),
+        std::string(kTurns)}) {
     Module module = ParsedGroup(graph);
     ArrangedGraph arranged =
         ArrangeForKernels(module.graphs[0], std::vector<bool>(module.graphs[0].node_count()));
@@ -383,7 +525,7 @@ TEST(GroupText, CompilesForEveryArchitecture) {
       std::string log;
       Result<std::string> cubin = (*nvrtc)->Compile({text, architecture, options}, &log);
       ASSERT_TRUE(cubin.ok()) << Format(cubin.diagnostics()) << text;
-      // `0 bytes spill stores`, for each function.
+      // Finds `0 bytes spill stores` for each function.
       size_t functions = 0;
       for (size_t at = log.find(" bytes spill stores"); at != std::string::npos;
            at = log.find(" bytes spill stores", at + 1), ++functions)

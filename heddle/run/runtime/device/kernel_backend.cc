@@ -6,24 +6,15 @@
 #include <ATen/ops/nll_loss_forward.h>
 
 #include "heddle/run/aten/dtype.h"
-#include "heddle/run/aten/said.h"
+#include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/device/group_step.h"
+#include "heddle/run/runtime/device/optimizer_backend.h"
 
 namespace heddle::run {
 namespace {
 
 using Steps = std::vector<std::unique_ptr<Step>>;
-
-Result<Steps> CompileWithAten(const RunPlan& plan, std::span<const NodeId> nodes) {
-  AtenBackend aten(plan);
-  Steps steps;
-  for (NodeId node : nodes) {
-    HEDDLE_TRY(CompiledNodes compiled, aten.Compile(node));
-    steps.push_back(std::move(compiled.step));
-  }
-  return steps;
-}
 
 class LossStep : public Step {
  public:
@@ -54,7 +45,7 @@ class LossStep : public Step {
     at::Tensor kinds = at::empty({run_.rows}, options.dtype(at::kLong));
     kernel_->Run(logits, gradient, tensor(run_.labels).contiguous(), picked, kinds,
                  tensor(run_.scale));
-    // ATen adds rows of one class in the order of rows of many.
+    // ATen adds rows with one class in the same order as rows with many.
     auto [sum, weight] = at::nll_loss_forward(picked.view({run_.rows, 1}), kinds, {},
                                               at::Reduction::Sum, run_.ignored);
     ValueId loss = graph[run_.forward].first_result;
@@ -73,65 +64,24 @@ class LossStep : public Step {
   Steps after_;
 };
 
-class AdamWStep : public Step {
- public:
-  AdamWStep(const RunPlan& plan, AdamWRun run, std::unique_ptr<AdamWKernel> kernel, Steps nodes)
-      : Step(Turn::kAlone),
-        plan_(plan),
-        run_(std::move(run)),
-        kernel_(std::move(kernel)),
-        nodes_(std::move(nodes)) {}
-
-  void Run(size_t at, Tensors& values, Scratch& scratch) const override {
-    auto tensor = [&](ValueId value) {
-      return value ? plan_.slots().TensorsOf(value, values)[0] : at::Tensor();
-    };
-    std::vector<AdamWKernel::Update> updates;
-    for (const AdamWRun::Update& u : run_.updates) {
-      updates.push_back(
-          {tensor(u.param), tensor(u.grad).contiguous(), tensor(u.average), tensor(u.square)});
-      const AdamWKernel::Update& update = updates.back();
-      // State that is not laid out row by row is ATen's affair.
-      if (!update.param.is_contiguous() || !update.average.is_contiguous() ||
-          !update.square.is_contiguous()) {
-        for (const std::unique_ptr<Step>& node : nodes_) node->Run(at, values, scratch);
-        return;
-      }
-    }
-    kernel_->Run(updates, tensor(run_.lr), tensor(run_.step), tensor(run_.clip));
-    for (size_t i = 0; i < updates.size(); ++i) {
-      uint32_t first = plan_.graph()[run_.updates[i].node].first_result.index();
-      plan_.slots().Set(ValueId(first), std::move(updates[i].param), values);
-      plan_.slots().Set(ValueId(first + 2), std::move(updates[i].average), values);
-      plan_.slots().Set(ValueId(first + 3), std::move(updates[i].square), values);
-    }
-  }
-
- private:
-  const RunPlan& plan_;
-  AdamWRun run_;
-  std::unique_ptr<AdamWKernel> kernel_;
-  // The nodes of the run as ATen runs them.
-  Steps nodes_;
-};
-
 // The steps of groups, by first node.
-using GroupSteps = std::map<NodeId, std::pair<std::unique_ptr<GroupStep>, size_t>>;
+using GroupSteps = std::map<NodeId, std::pair<std::unique_ptr<Step>, size_t>>;
 
-// Compiles and proves the kernels of all groups. Where one is refused, its nodes run through ATen,
-// and other groups have to store what it reads.
+// Compiles and proves the kernels of all groups. If one is rejected, its nodes run through ATen,
+// and other groups must store the values that it reads.
 class GroupCompiler {
  public:
+  // `spared`: casts that need not run.
   GroupCompiler(const RunPlan& plan, const Uses& uses, std::vector<KernelGroup> groups,
-                Kernels& kernels)
-      : plan_(plan), uses_(uses), groups_(std::move(groups)), kernels_(kernels) {}
+                Kernels& kernels, const std::set<NodeId>& spared)
+      : plan_(plan), uses_(uses), groups_(std::move(groups)), kernels_(kernels), spared_(spared) {}
 
   GroupSteps Compile() {
     while (true) {
       GroupSteps steps;
       size_t refused = groups_.size();
       for (size_t g = 0; g < groups_.size() && refused == groups_.size(); ++g) {
-        std::unique_ptr<GroupStep> step = CompileGroup(g);
+        std::unique_ptr<Step> step = CompileGroup(g);
         if (!step) refused = g;
         steps[groups_[g].nodes.front()] = {std::move(step), groups_[g].nodes.size()};
       }
@@ -141,7 +91,7 @@ class GroupCompiler {
   }
 
  private:
-  std::unique_ptr<GroupStep> CompileGroup(size_t g) {
+  std::unique_ptr<Step> CompileGroup(size_t g) {
     if (groups_[g].form == KernelGroup::Form::kCasts) return CompileCasts(groups_[g]);
     const Graph& graph = plan_.graph();
     const KernelGroup& group = groups_[g];
@@ -168,8 +118,10 @@ class GroupCompiler {
     return Proved(program.name, program.text, group, std::move(with_aten));
   }
 
-  std::unique_ptr<GroupStep> CompileCasts(const KernelGroup& group) {
+  std::unique_ptr<Step> CompileCasts(KernelGroup group) {
     const Graph& graph = plan_.graph();
+    std::erase_if(group.nodes, [&](NodeId node) { return spared_.contains(node); });
+    if (group.nodes.empty()) return MakeIdleStep();
     GroupWork work;
     for (NodeId node : group.nodes) {
       work.inputs.push_back(graph.operands(node)[0]);
@@ -182,8 +134,8 @@ class GroupCompiler {
                : nullptr;
   }
 
-  std::unique_ptr<GroupStep> Proved(const std::string& name, const std::string& text,
-                                    const KernelGroup& group, GroupWork work) {
+  std::unique_ptr<Step> Proved(const std::string& name, const std::string& text,
+                               const KernelGroup& group, GroupWork work) {
     Result<std::unique_ptr<GroupStep>> step = GroupStep::Make(plan_, group, std::move(work));
     if (!step.ok()) return nullptr;
     return kernels_.IsProved(name, text, [&] { return (*step)->IsProved(); }) ? *std::move(step)
@@ -194,6 +146,7 @@ class GroupCompiler {
   const Uses& uses_;
   std::vector<KernelGroup> groups_;
   Kernels& kernels_;
+  const std::set<NodeId>& spared_;
 };
 
 class KernelBackend : public Backend {
@@ -203,16 +156,15 @@ class KernelBackend : public Backend {
         kernels_(kernels),
         uses_(plan.graph()),
         liveness_(plan.graph()),
-        groups_(GroupCompiler(plan, uses_, groups, kernels).Compile()) {}
+        optimizer_(plan, uses_, kernels),
+        groups_(GroupCompiler(plan, uses_, groups, kernels, optimizer_.spared()).Compile()) {}
 
   Result<CompiledNodes> Compile(NodeId first) override {
     if (std::optional<LossRun> loss = FindLossRun(plan_.graph(), uses_, liveness_, first))
       return CompileLoss(*std::move(loss));
-    if (std::optional<AdamWRun> adamw = FindAdamWRun(plan_.graph(), uses_, first))
-      return CompileAdamW(first, *std::move(adamw));
     if (auto group = groups_.find(first); group != groups_.end() && group->second.first)
       return CompiledNodes{std::move(group->second.first), group->second.second};
-    return CompiledNodes{};
+    return optimizer_.Compile(first);
   }
 
  private:
@@ -227,22 +179,11 @@ class KernelBackend : public Backend {
                          count};
   }
 
-  Result<CompiledNodes> CompileAdamW(NodeId first, AdamWRun run) {
-    std::unique_ptr<AdamWKernel> kernel = kernels_.AdamW(run);
-    if (!kernel) return CompiledNodes{};
-    std::vector<NodeId> nodes;
-    for (size_t i = 0; i < run.count; ++i) nodes.emplace_back(first.index() + i);
-    HEDDLE_TRY(Steps steps, CompileWithAten(plan_, nodes));
-    size_t count = run.count;
-    return CompiledNodes{
-        std::make_unique<AdamWStep>(plan_, std::move(run), std::move(kernel), std::move(steps)),
-        count};
-  }
-
   const RunPlan& plan_;
   Kernels& kernels_;
   Uses uses_;
   Liveness liveness_;
+  OptimizerBackend optimizer_;
   GroupSteps groups_;
 };
 
@@ -256,13 +197,14 @@ bool Kernels::IsProved(const std::string& name, const std::string& text,
     proof->second = prove();
     if (!proof->second) Refuse(name, "its bits are not those of ATen on this GPU");
   } catch (const std::exception& error) {
-    Refuse(name, SaidByAten(error));
+    Refuse(name, AtenErrorMessage(error));
   }
   return proof->second;
 }
 
 ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels) {
-  ArrangedGraph arranged = ArrangeForKernels(graph, NodesOfLosses(graph));
+  Graph narrow = ReturnNarrowGradients(graph);
+  ArrangedGraph arranged = ArrangeForKernels(narrow, NodesOfLosses(narrow));
   return {std::move(arranged.graph),
           [groups = std::move(arranged.groups), &kernels](const RunPlan& plan) {
             return std::make_unique<KernelBackend>(plan, groups, kernels);

@@ -1,4 +1,4 @@
-// The backend whose steps are kernels of Heddle's own, each for a run of nodes (runs.h).
+// A backend with Heddle's own kernels, each for a run of nodes (runs.h).
 #pragma once
 
 #include <functional>
@@ -10,15 +10,16 @@
 #include "heddle/core/kernel/program.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/runs.h"
-#include "heddle/run/runtime/world.h"
+#include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {
 
 class LossKernel {
  public:
   virtual ~LossKernel() = default;
-  // `logits` are bf16 [rows, columns]; `gradient` is like them, or the same tensor. `picked` gets
-  // the log-probability of each row's label; `kinds` 0, `ignored`, or 1 for a label outside the row.
+  // `logits` are bf16 [rows, columns]. `gradient` has the same type, and may be the same tensor.
+  // `picked` receives the log-probability of each row's label. `kinds` receives 0, `ignored`, or 1
+  // for a label outside the row.
   virtual void Run(const at::Tensor& logits, const at::Tensor& gradient, const at::Tensor& labels,
                    const at::Tensor& picked, const at::Tensor& kinds,
                    const at::Tensor& scale) const = 0;
@@ -33,7 +34,8 @@ class AdamWKernel {
     at::Tensor average;
     at::Tensor square;
   };
-  // Updates all tensors in place. All are contiguous. `clip` is undefined without clipping.
+  // Updates all tensors in place. All are contiguous; gradients are f32 or bf16. `clip` is
+  // undefined without clipping.
   virtual void Run(std::span<const Update> updates, const at::Tensor& lr, const at::Tensor& step,
                    const at::Tensor& clip) const = 0;
 };
@@ -46,35 +48,38 @@ class GroupKernel {
                    std::span<const at::Tensor> outputs) const = 0;
 };
 
-// Kernels of a device. A kernel that does not exist, or whose bits are not those of ATen, is null.
+// Kernels of a device. Functions return null for a kernel that does not exist, or whose bits differ
+// from ATen's.
 class Kernels {
  public:
   virtual ~Kernels() = default;
   virtual std::unique_ptr<LossKernel> Loss(const LossRun& run) = 0;
   virtual std::unique_ptr<AdamWKernel> AdamW(const AdamWRun& run) = 0;
+  // Inputs: f32 or bf16 tensors. Output: the squared norm of each, in f32.
+  virtual std::unique_ptr<GroupKernel> SquaredNorm() = 0;
 
   // Kernels of groups, which are not proved yet.
   virtual std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) = 0;
-  // Inputs: gradient and input of a norm [rows, width] and rstd [rows]; output: [width]. The number
-  // of rows is a multiple of 256.
+  // Inputs: gradient and input of a norm [rows, width], and rstd [rows]. Output: [width]. The
+  // number of rows must be a multiple of 256.
   virtual std::shared_ptr<const GroupKernel> NormWeight(int64_t width, DType dtype) = 0;
-  // Casts each input from f32 to bf16, or back, to the output of its position.
+  // Casts each input from f32 to bf16, or back, to the output at the same position.
   virtual std::shared_ptr<const GroupKernel> Casts(DType from) = 0;
 
-  // The result of `prove` for a kernel, which runs once for each `text`.
+  // Returns the result of `prove` for a kernel; cached by `text`.
   bool IsProved(const std::string& name, const std::string& text,
                 const std::function<bool()>& prove);
 
  protected:
-  // A kernel is not used.
+  // Reports that a kernel is not used.
   virtual void Refuse(const std::string& name, std::string_view why) const = 0;
 
  private:
   std::map<std::string, bool> proofs_;
 };
 
-// Orders a graph for its kernels. Its backend takes the runs and groups that `kernels` has kernels
-// for. `kernels` outlives it.
+// Orders a graph for its kernels. Its backend accepts the runs and groups for which `kernels` has
+// kernels. `kernels` must outlive the result.
 ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels);
 
 }  // namespace heddle::run

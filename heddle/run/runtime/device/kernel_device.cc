@@ -22,7 +22,7 @@ std::string TextOf(std::string_view name) {
 }  // namespace
 
 std::string KernelText(std::string_view name) {
-  bool vectors = name == "casts" || name == "norm_weight";
+  bool vectors = name == "casts" || name == "norm_weight" || name == "squared_norm";
   return vectors ? ProgramText(TextOf(name)) : TextOf("prelude") + TextOf(name);
 }
 
@@ -51,11 +51,10 @@ Result<std::vector<CudaKernel>> KernelDevice::Compile(const std::string& text,
   return kernels;
 }
 
-int KernelDevice::most_shared() const {
-  int bytes = 0;
-  // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
-  driver_.device_attribute(&bytes, 97, device_.index());
-  return bytes;
+int KernelDevice::Attribute(int number) const {
+  int value = 0;
+  driver_.device_attribute(&value, number, device_.index());
+  return value;
 }
 
 }  // namespace heddle::run

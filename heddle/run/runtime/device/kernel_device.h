@@ -1,4 +1,4 @@
-// KernelDevice: compiles kernels for one GPU, keeps them, and launches on libtorch's stream.
+// KernelDevice: compiles and caches kernels for one GPU, and launches them on libtorch's stream.
 #pragma once
 
 #include <string>
@@ -11,12 +11,14 @@
 
 namespace heddle::run {
 
-// The text of a kernel, as NVRTC gets it: `adamw`, `casts`, `loss` or `norm_weight`.
+// Returns the text of a kernel for NVRTC: `adamw`, `casts`, `fill`, `loss`, `norm_weight` or
+// `squared_norm`.
 std::string KernelText(std::string_view name);
-// The text of a generated kernel (heddle/core/kernel/program.h), with the functions it calls.
+// Returns the text of a generated kernel (heddle/core/kernel/program.h), with the functions it
+// calls.
 std::string ProgramText(std::string_view text);
 
-// Steps throw what goes wrong, as ATen does.
+// Throws the error of a status: steps report errors as ATen does.
 void ThrowIfFailed(const Status& status);
 
 class KernelDevice {
@@ -29,7 +31,8 @@ class KernelDevice {
         device_(device),
         streams_(*c10::impl::getDeviceGuardImpl(device.type())) {}
 
-  // The functions `names` of a text, each with up to `shared_bytes` of dynamic shared memory.
+  // Returns the functions `names` of a text, each with up to `shared_bytes` of dynamic shared
+  // memory.
   Result<std::vector<CudaKernel>> Compile(const std::string& text,
                                           const std::vector<std::string>& names,
                                           const std::vector<std::string>& defines = {},
@@ -41,10 +44,16 @@ class KernelDevice {
   }
   c10::Device device() const { return device_; }
   const std::string& architecture() const { return architecture_; }
-  // Shared memory that a block can have.
-  int most_shared() const;
+  // Maximum shared memory of a block.
+  int most_shared() const { return Attribute(97); }
+  int multiprocessors() const { return Attribute(16); }
+  // Size of the L2 cache.
+  int cache_bytes() const { return Attribute(38); }
 
  private:
+  // Returns a CUdevice_attribute; 0 if the driver lacks it.
+  int Attribute(int number) const;
+
   const CudaDriver& driver_;
   const Nvrtc& nvrtc_;
   CubinCache cache_{CubinCache::DefaultFolder()};

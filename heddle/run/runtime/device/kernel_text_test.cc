@@ -1,4 +1,4 @@
-// The text of the kernels, run on a CPU and compared with a scalar program of the same order.
+// Runs the kernels' text on a CPU, and compares it with a scalar program of the same order.
 #include <gtest/gtest.h>
 
 #include "heddle/core/base/hash.h"
@@ -9,14 +9,15 @@
 namespace heddle::run::host_cuda {
 namespace {
 
-// Each form has its own functions.
+// Each variant has its own functions.
 #define BLOCKS 1
+#define RESIDENT 1
 namespace kept {
 #define loss loss_kept
 #define COLUMNS 20492
 #define KEEP 1
 #include "heddle/run/runtime/device/kernels/prelude.cu"
-// After the text above.
+// Must follow the text above.
 #include "heddle/run/runtime/device/kernels/loss.cu"
 #undef KEEP
 #undef COLUMNS
@@ -28,7 +29,7 @@ namespace read_again {
 #define COLUMNS 16384
 #define KEEP 0
 #include "heddle/run/runtime/device/kernels/prelude.cu"
-// After the text above.
+// Must follow the text above.
 #include "heddle/run/runtime/device/kernels/loss.cu"
 #undef KEEP
 #undef COLUMNS
@@ -40,7 +41,7 @@ namespace optimizer {
 #define CLIP 1
 #define DECAY 1
 #include "heddle/run/runtime/device/kernels/prelude.cu"
-// After the text above.
+// Must follow the text above.
 #include "heddle/run/runtime/device/kernels/adamw.cu"
 }  // namespace optimizer
 
@@ -103,7 +104,7 @@ LossOfRow ReferenceLoss(const std::vector<uint16_t>& row, long long label, float
 
 template <typename Kernel>
 void CheckLoss(Kernel kernel, size_t columns, size_t shared_bytes, bool in_place) {
-  // The first and last element, an element of a vector, ignored and impossible labels.
+  // The first and last element, an element of a vector, ignored and invalid labels.
   std::vector<long long> labels = {0,    static_cast<long long>(columns) - 1, 4097,
                                    -100, static_cast<long long>(columns),     -7};
   std::vector<uint16_t> logits;
@@ -143,9 +144,10 @@ TEST(KernelText, LossThatReadsRowsAgainAddsInAtensOrder) {
 }
 
 TEST(KernelText, AdamWUpdatesEveryElementOnce) {
-  std::vector<size_t> counts = {4096, 1, 5, 8195, 4095};
+  std::vector<size_t> counts = {4096, 1, 5, 8195, 4095, 4099};
   size_t guard = 8;
-  // Tensors of four kinds, with elements around each that must stay. The third is not aligned.
+  // Tensors of four kinds, surrounded by elements that must not change. The third is not aligned,
+  // and the last one has a bf16 gradient.
   struct alignas(16) Room {
     float x[16384];
   };
@@ -154,6 +156,10 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
     float value = Random(t << 40 | k << 32 | i);
     return k == 3 ? std::abs(value) * 1e-3F : value;
   };
+  struct alignas(16) {
+    uint16_t x[16384];
+  } narrow;
+  for (size_t i = 0; i < counts[5]; ++i) narrow.x[i] = Narrow(fill(5, 1, guard + i));
   optimizer::List list{};
   uint32_t blocks = 0;
   for (size_t t = 0; t < counts.size(); ++t) {
@@ -161,13 +167,10 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
     for (size_t k = 0; k < 4; ++k) {
       for (size_t i = 0; i < 16384; ++i) rooms[t][k].x[i] = fill(t, k, i);
     }
-    list.entries[t] = {rooms[t][0].x + shift,
-                       rooms[t][1].x + shift,
-                       rooms[t][2].x + shift,
-                       rooms[t][3].x + shift,
-                       counts[t],
-                       blocks,
-                       t == 2 ? 0u : 1u};
+    const void* grad = t == 5 ? static_cast<const void*>(narrow.x) : rooms[t][1].x + shift;
+    list.entries[t] = {rooms[t][0].x + shift,         grad,      rooms[t][2].x + shift,
+                       rooms[t][3].x + shift,         counts[t], blocks,
+                       t == 5 ? 3u : t == 2 ? 0u : 1u};
     blocks += static_cast<uint32_t>((counts[t] + 4095) / 4096);
   }
   list.count = static_cast<uint32_t>(counts.size());
@@ -185,7 +188,7 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
       float m = fill(t, 2, i);
       float v = fill(t, 3, i);
       if (i >= shift && i < shift + counts[t]) {
-        float g = fill(t, 1, i) * clip;
+        float g = (t == 5 ? Wide(narrow.x[i - shift]) : fill(t, 1, i)) * clip;
         p = fmaf(-(lr * 0.1F), p, p);
         m = fmaf(0.9F, m, fmaf(-0.9F, g, g));
         v = fmaf(0.95F, v, fmaf(-0.95F, g * g, g * g));

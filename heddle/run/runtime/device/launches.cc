@@ -2,8 +2,8 @@
 
 #include <map>
 
-#include "heddle/core/ops/families.h"
 #include "heddle/core/kernel/program.h"
+#include "heddle/core/ops/families.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
 #include "heddle/run/runtime/device/runs.h"
 
@@ -13,7 +13,12 @@ namespace {
 class LaunchLister {
  public:
   explicit LaunchLister(ArrangedGraph arranged)
-      : arranged_(std::move(arranged)), graph_(arranged_.graph), uses_(graph_), liveness_(graph_) {
+      : arranged_(std::move(arranged)),
+        graph_(arranged_.graph),
+        uses_(graph_),
+        liveness_(graph_),
+        optimizer_(FindOptimizerRuns(graph_, uses_)),
+        spared_(SparedCasts(graph_, uses_, optimizer_)) {
     for (size_t g = 0; g < arranged_.groups.size(); ++g)
       group_at_[arranged_.groups[g].nodes.front()] = g;
   }
@@ -25,19 +30,29 @@ class LaunchLister {
 
  private:
   Bytes BytesOf(ValueId value) const { return graph_.types().bytes(graph_.type(value)); }
+  // Returns the value that a kernel of the optimizer reads for an operand.
+  ValueId Read(ValueId operand) const { return BeforeCast(graph_, spared_, operand); }
 
-  // The number of nodes from `first` on that were added.
+  // Adds a launch. Returns its number of nodes from `first` on.
   uint32_t Add(NodeId first) {
     if (std::optional<LossRun> run = FindLossRun(graph_, uses_, liveness_, first)) {
       AddLoss(first, *run);
       return static_cast<uint32_t>(run->count);
     }
-    if (std::optional<AdamWRun> run = FindAdamWRun(graph_, uses_, first)) {
-      KernelLaunch launch{"adamw", "lists", NodesFrom(first, run->count), {}};
-      // Parameter, both averages, and the gradient, which is only read.
-      for (const AdamWRun::Update& update : run->updates) launch.bytes += BytesOf(update.param) * 7;
+    if (auto run = optimizer_.updates.find(first); run != optimizer_.updates.end()) {
+      size_t count = run->second.count;
+      KernelLaunch launch{"adamw", "lists", NodesFrom(first, count), {}};
+      // Parameter and both averages are read and written; the gradient is only read.
+      for (const AdamWRun::Update& update : run->second.updates)
+        launch.bytes += BytesOf(update.param) * 6 + BytesOf(Read(update.grad));
       launches_.push_back(std::move(launch));
-      return static_cast<uint32_t>(run->count);
+      return static_cast<uint32_t>(count);
+    }
+    if (optimizer_.norms.contains(first)) {
+      KernelLaunch launch{"squared_norm", "lists", {first}, BytesOf(graph_[first].first_result)};
+      for (ValueId operand : graph_.operands(first)) launch.bytes += BytesOf(Read(operand));
+      launches_.push_back(std::move(launch));
+      return 1;
     }
     if (auto group = group_at_.find(first); group != group_at_.end()) {
       AddGroup(group->second);
@@ -69,9 +84,10 @@ class LaunchLister {
     const KernelGroup& group = arranged_.groups[g];
     if (group.form == KernelGroup::Form::kCasts) {
       KernelLaunch launch{"casts", "lists", group.nodes, {}};
-      for (NodeId node : group.nodes)
+      std::erase_if(launch.nodes, [&](NodeId node) { return spared_.contains(node); });
+      for (NodeId node : launch.nodes)
         launch.bytes += BytesOf(graph_.operands(node)[0]) + BytesOf(graph_[node].first_result);
-      launches_.push_back(std::move(launch));
+      if (!launch.nodes.empty()) launches_.push_back(std::move(launch));
       return;
     }
     GroupProgram written = WriteGroupProgram(graph_, uses_, arranged_.groups, g);
@@ -93,7 +109,7 @@ class LaunchLister {
   void AddNode(NodeId node) {
     const Op& op = graph_.op(node);
     OpFamily family = FamilyOf(op);
-    if (op.effect() == Effect::kView || op.name() == "comm.wait") return;
+    if (op.effect() == Effect::kView || op.name() == "comm.wait" || spared_.contains(node)) return;
     std::string form = family == OpFamily::matmul      ? "matmul"
                        : family == OpFamily::attention ? "attention"
                        : family == OpFamily::comm      ? "collective"
@@ -105,6 +121,8 @@ class LaunchLister {
   const Graph& graph_;
   Uses uses_;
   Liveness liveness_;
+  OptimizerRuns optimizer_;
+  std::set<NodeId> spared_;
   std::map<NodeId, size_t> group_at_;
   std::vector<KernelLaunch> launches_;
 };
@@ -112,7 +130,8 @@ class LaunchLister {
 }  // namespace
 
 LaunchList ListLaunches(const Graph& graph) {
-  return LaunchLister(ArrangeForKernels(graph, NodesOfLosses(graph))).List();
+  Graph narrow = ReturnNarrowGradients(graph);
+  return LaunchLister(ArrangeForKernels(narrow, NodesOfLosses(narrow))).List();
 }
 
 }  // namespace heddle::run

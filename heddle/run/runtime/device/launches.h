@@ -1,4 +1,4 @@
-// The kernels that a step on a GPU launches, in order, as far as the graph decides them.
+// Lists the kernels that a step on a GPU launches, in order, as far as the graph determines them.
 #pragma once
 
 #include <string>
@@ -10,13 +10,14 @@
 namespace heddle::run {
 
 struct KernelLaunch {
-  // `elements`, `rows`, `norm_weight`, `casts`, `loss` and `adamw` are Heddle's; others are ops.
+  // `elements`, `rows`, `norm_weight`, `casts`, `loss`, `squared_norm` and `adamw` are Heddle's
+  // kernels; other names are ops.
   std::string name;
   // `elements`, `rows`, `columns`, `lists`, `matmul`, `attention`, `collective`, or `aten`.
   std::string form;
-  // In the arranged graph.
+  // Nodes of the arranged graph.
   std::vector<NodeId> nodes;
-  // Read and written by a kernel of Heddle's; 0 for others, whose op states it.
+  // Bytes that a kernel of Heddle's reads and writes; 0 for ops, which state it themselves.
   Bytes bytes;
   // The CUDA C++ of a generated kernel.
   std::string text = {};
@@ -26,7 +27,7 @@ struct LaunchList {
   Graph graph;
   std::vector<KernelLaunch> launches;
 };
-// Views and waits launch nothing. A GPU runs a kernel of Heddle's only if it proves its bits;
+// Views and waits launch nothing. A GPU runs a kernel of Heddle's only if its bits are proved;
 // otherwise ATen runs the nodes.
 LaunchList ListLaunches(const Graph& graph);
 

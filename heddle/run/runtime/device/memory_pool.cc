@@ -10,7 +10,7 @@ namespace {
 
 namespace allocator = c10::cuda::CUDACachingAllocator;
 
-// libtorch 2.13 is told of captures; 2.11 finds out itself.
+// libtorch 2.13 must be told about captures; 2.11 detects them.
 template <typename Allocator>
 void MarkCapture(Allocator* of, c10::DeviceIndex device, bool begins) {
   if constexpr (requires { of->markCaptureBegin(device); }) {
@@ -33,7 +33,7 @@ class CudaMemoryPool : public MemoryPool {
   void End(bool captured) override {
     if (captured) MarkCapture(allocator::get(), device_, /*begins=*/false);
     allocator::endAllocateToPool(device_, id_);
-    // Begin took a reference of its own.
+    // Begin took its own reference.
     allocator::releasePool(device_, id_);
   }
 

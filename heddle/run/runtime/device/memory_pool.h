@@ -1,7 +1,7 @@
-// MemoryPool: memory of libtorch's allocator that only the runs of one stream use, and that stays
-// reserved until the pool is gone.
+// MemoryPool: memory of libtorch's allocator that only the runs of one stream use. It stays
+// reserved until the pool is destroyed.
 //
-// A recorded run has addresses inside it, so nothing else may be placed there.
+// A recorded run contains addresses of this memory, so nothing else may use it.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ class MemoryPool {
   static Result<std::unique_ptr<MemoryPool>> Make(c10::Device device);
   virtual ~MemoryPool() = default;
 
-  // From Begin to End, allocations on the stream come from the pool. `captured`: its launches are
-  // being recorded meanwhile.
+  // Between Begin and End, allocations on the stream use the pool. `captured`: its launches are
+  // recorded meanwhile.
   virtual void Begin(void* stream, bool captured) = 0;
   virtual void End(bool captured) = 0;
 };

@@ -1,7 +1,8 @@
-// Kernels of Heddle's own on a GPU: compiled by NVRTC for it, and proved against ATen before use.
+// Heddle's own kernels on a GPU: compiled by NVRTC, and compared with ATen before use.
 //
-// A proof runs the kernel and ATen's ops on random and on special values, when a graph is compiled,
-// and compares every bit. So another libtorch, driver or GPU can make a step slower, not different.
+// When a graph is compiled, a proof runs the kernel and ATen's ops on random and special values,
+// and compares every bit. So another libtorch, driver or GPU can make a step slower, but not
+// different.
 #pragma once
 
 #include <functional>
@@ -12,7 +13,7 @@
 
 namespace heddle::run {
 
-// `notice` is told of kernels that are not used, and why. Fails where there is no GPU or no NVRTC.
+// Calls `notice` for each kernel that is not used, with the reason. Fails without a GPU or NVRTC.
 Result<std::unique_ptr<Kernels>> OpenKernels(c10::Device device,
                                              std::function<void(const std::string& line)> notice);
 

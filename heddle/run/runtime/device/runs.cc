@@ -21,7 +21,7 @@ bool IsCast(const Graph& graph, NodeId node, DType from, DType to) {
          graph.types().dtype(graph.type(graph[node].first_result)) == to;
 }
 
-// Ops whose result depends on the shape of their operand, not on its elements.
+// Ops whose result depends only on the shape of their operand.
 bool ReadsShapeAlone(OpId op) { return op == op::ones_like || op == op::zeros_like; }
 
 class LossFinder {
@@ -36,19 +36,19 @@ class LossFinder {
     if (!SortOthers(first)) return {};
     StorageId storage = liveness_.of(run_.logits);
     const Storage& logits = liveness_.storages()[storage];
-    // Ranks of one process may share what a collective brought.
+    // Ranks of one process may share the result of a collective.
     run_.in_place = logits.birth && graph_.op(logits.birth).name().starts_with("aten.") &&
                     logits.death && logits.death <= run_.gradient;
     return run_;
   }
 
  private:
-  // The node that reads the value, if it is the only one.
+  // Returns the only consumer of a value; invalid if there are others.
   NodeId OnlyUser(ValueId value) const {
     return uses_.of(value).size() == 1 && !uses_.is_output(value) ? uses_.of(value)[0].node
                                                                   : NodeId();
   }
-  // The only reader after views, which become members.
+  // Returns the only consumer after views, which become members.
   NodeId UserBehindViews(ValueId value) {
     NodeId user = OnlyUser(value);
     while (user && graph_[user].op == op::view) {
@@ -58,7 +58,7 @@ class LossFinder {
     return user;
   }
 
-  // The nodes of the kernel. Sets the fields of the run that follow from them.
+  // Finds the nodes of the kernel. Sets the fields of the run that follow from them.
   bool FindMembers(NodeId first) {
     members_ = {first};
     NodeId softmax = UserBehindViews(graph_[first].first_result);
@@ -105,14 +105,14 @@ class LossFinder {
     return true;
   }
 
-  // A sum without weights of classes.
+  // Whether it is a sum without class weights.
   bool IsPlainSum(NodeId nll) const {
     size_t weight = graph_[nll].op == op::nll_loss_forward ? 2 : 3;
     return AttrOf<int64_t>(graph_, nll, "reduction", 0) == 2 && !graph_.operands(nll)[weight];
   }
 
-  // Puts the nodes between those of the kernel before or after it. Fails where the scale depends
-  // on the loss, or where a node is not ATen's.
+  // Moves the nodes between those of the kernel before or after it. Fails if the scale depends on
+  // the loss, or if a node is not ATen's.
   bool SortOthers(NodeId first) {
     std::set<ValueId> of_loss = {graph_[run_.forward].first_result};
     for (size_t i = first.index(); i <= run_.gradient.index(); ++i) {
@@ -147,11 +147,12 @@ class LossFinder {
   LossRun run_;
 };
 
-// The update at `node`, before its gradient is looked into; none if the kernel cannot do it.
+// Returns the update at `node`, before its gradient is examined; nullopt if the kernel does not
+// support it.
 std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId node) {
   if (graph[node].op != op::_fused_adamw_tensor_lr) return {};
   std::span<const ValueId> operands = graph.operands(node);
-  // Lists of one tensor each: param, grad, exp_avg, exp_avg_sq, step; then lr and absent ones.
+  // Lists of one tensor each: param, grad, exp_avg, exp_avg_sq, step; then lr and absent operands.
   if (operands.size() != 8 || operands[6] || operands[7] || graph[node].result_count != 4)
     return {};
   for (size_t i = 0; i < 6; ++i) {
@@ -159,7 +160,7 @@ std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId no
         graph.types().space(graph.type(operands[i])) != Space::kDevice)
       return {};
   }
-  // The gradient that comes out is the one that went in.
+  // The gradient is returned unchanged.
   if (!uses.unused(ValueId(graph[node].first_result.index() + 1))) return {};
   if (AttrOf(graph, node, "amsgrad", true) || AttrOf(graph, node, "maximize", true)) return {};
   return AdamWRun{.count = 1,
@@ -173,7 +174,20 @@ std::optional<AdamWRun> UpdateAt(const Graph& graph, const Uses& uses, NodeId no
                   .eps = AttrOf(graph, node, "eps", 0.0)};
 }
 
-// Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the product.
+// Whether it computes the squared norms of f32 tensors, in order.
+bool IsNormOfGradients(const Graph& graph, NodeId node) {
+  if (graph[node].op != op::heddle_squared_norm) return false;
+  const AttrValue* places = graph.attrs(node).Find("places");
+  const auto* list = places == nullptr ? nullptr : std::get_if<std::vector<int64_t>>(places);
+  if (list != nullptr && !list->empty()) return false;
+  return std::ranges::all_of(graph.operands(node), [&](ValueId operand) {
+    return operand && graph.types().dtype(graph.type(operand)) == DType::kF32 &&
+           graph.types().space(graph.type(operand)) == Space::kDevice;
+  });
+}
+
+// Whether `node` multiplies a gradient by a scalar, and only the next node, an update, reads the
+// product.
 bool ClipsNext(const Graph& graph, const Uses& uses, NodeId node) {
   if (graph[node].op != op::mul_Tensor) return false;
   std::span<const ValueId> operands = graph.operands(node);
@@ -218,6 +232,60 @@ std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeI
     run->count = at - first.index();
   }
   return run && run->updates.size() > 1 ? run : std::nullopt;
+}
+
+OptimizerRuns FindOptimizerRuns(const Graph& graph, const Uses& uses) {
+  OptimizerRuns runs;
+  for (uint32_t next = 0; next < graph.node_count();) {
+    NodeId node(next++);
+    if (IsNormOfGradients(graph, node)) runs.norms.insert(node);
+    std::optional<AdamWRun> run = FindAdamWRun(graph, uses, node);
+    if (!run) continue;
+    next = node.index() + static_cast<uint32_t>(run->count);
+    runs.updates.emplace(node, *std::move(run));
+  }
+  return runs;
+}
+
+Graph ReturnNarrowGradients(Graph graph) {
+  Uses uses(graph);
+  for (Output& output : graph.mutable_outputs()) {
+    NodeId cast = graph[output.value].producer;
+    if (output.role != OutputRole::kGrad || !cast ||
+        !IsCast(graph, cast, DType::kBF16, DType::kF32))
+      continue;
+    std::span<const Use> readers = uses.of(output.value);
+    bool of_optimizer = std::ranges::all_of(readers, [&](const Use& use) {
+      return IsNormOfGradients(graph, use.node) || ClipsNext(graph, uses, use.node) ||
+             (graph[use.node].op == op::_fused_adamw_tensor_lr && use.operand == 1);
+    });
+    if (!readers.empty() && of_optimizer) output.value = graph.operands(cast)[0];
+  }
+  return graph;
+}
+
+std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const OptimizerRuns& runs) {
+  std::set<NodeId> readers = runs.norms;
+  for (const auto& [first, run] : runs.updates) {
+    for (size_t i = 0; i < run.count; ++i) readers.emplace(first.index() + i);
+  }
+  std::set<NodeId> spared;
+  for (NodeId node : graph.nodes()) {
+    if (!IsCast(graph, node, DType::kBF16, DType::kF32)) continue;
+    ValueId result = graph[node].first_result;
+    // As an output, the operand exists until the updates.
+    if (!uses.is_output(graph.operands(node)[0]) || uses.unused(result) || uses.is_output(result))
+      continue;
+    if (std::ranges::all_of(uses.of(result),
+                            [&](const Use& use) { return readers.contains(use.node); }))
+      spared.insert(node);
+  }
+  return spared;
+}
+
+ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId value) {
+  NodeId producer = graph[value].producer;
+  return producer && spared.contains(producer) ? graph.operands(producer)[0] : value;
 }
 
 std::vector<bool> NodesOfLosses(const Graph& graph) {

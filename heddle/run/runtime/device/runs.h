@@ -1,10 +1,12 @@
-// Runs of nodes that one kernel can compute, found in a graph.
+// Finds runs of nodes that one kernel can compute.
 //
-// Nodes between those of the kernel belong to the run as well; ATen runs them before or after it.
-// Values that only the kernel's own nodes read do not exist then.
+// Nodes between those of the kernel also belong to the run; ATen runs them before or after the
+// kernel. Values that only the kernel's nodes read do not exist.
 #pragma once
 
+#include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "heddle/core/analysis/liveness.h"
@@ -21,29 +23,29 @@ struct LossRun {
   ValueId labels;
   // The gradient of the sum.
   ValueId scale;
-  // The nodes that make the sum and the gradient of the logits.
+  // The nodes that compute the sum and the gradient of the logits.
   NodeId forward;
   NodeId gradient;
   int64_t rows = 0;
   int64_t columns = 0;
   int64_t ignored = 0;
-  // Nothing needs the logits afterwards: the gradient may take their place.
+  // Whether no later node needs the logits, so that the gradient may overwrite them.
   bool in_place = false;
   // Other nodes, in order: nodes that the scale may depend on, and nodes that read the loss.
   std::vector<NodeId> before;
   std::vector<NodeId> after;
-  // Values that nodes before the kernel use for their shape alone, and that exist after it.
+  // Values whose shape is all that nodes before the kernel use, and that exist after it.
   std::vector<ValueId> shapes;
 };
-// The run that begins with node `first`, which casts the logits.
+// Returns the run that begins with node `first`, which casts the logits.
 std::optional<LossRun> FindLossRun(const Graph& graph, const Uses& uses, const Liveness& liveness,
                                    NodeId first);
 
-// By node: whether it belongs to a loss. These nodes stay where they are.
+// By node: whether it belongs to a loss. These nodes keep their positions.
 std::vector<bool> NodesOfLosses(const Graph& graph);
 
-// Updates by fused AdamW, one after the other, each with the multiplication that clips its
-// gradient, or none with one. All have the same rate, step and numbers.
+// Consecutive updates by fused AdamW, either each with the multiplication that clips its gradient,
+// or none with one. All have the same rate, step and numbers.
 struct AdamWRun {
   struct Update {
     NodeId node;
@@ -57,14 +59,31 @@ struct AdamWRun {
   std::vector<Update> updates;
   ValueId lr;
   ValueId step;
-  // None without clipping.
+  // Invalid without clipping.
   ValueId clip;
   double beta1 = 0;
   double beta2 = 0;
   double weight_decay = 0;
   double eps = 0;
 };
-// The longest run that begins with node `first` and has at least two updates.
+// Returns the longest run that begins with node `first` and has at least two updates.
 std::optional<AdamWRun> FindAdamWRun(const Graph& graph, const Uses& uses, NodeId first);
+
+// The nodes that kernels of the optimizer run.
+struct OptimizerRuns {
+  // By first node.
+  std::map<NodeId, AdamWRun> updates;
+  // Squared norms of f32 tensors.
+  std::set<NodeId> norms;
+};
+OptimizerRuns FindOptimizerRuns(const Graph& graph, const Uses& uses);
+
+// Makes the graph return gradients before their cast from bf16 to f32, if only the norm, clipping
+// and updates read the cast: kernels then read half the bytes.
+Graph ReturnNarrowGradients(Graph graph);
+// Returns the casts of such gradients that only `runs` read. They need not run.
+std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const OptimizerRuns& runs);
+// Returns `value`, or the operand of the spared cast that computes it.
+ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId value);
 
 }  // namespace heddle::run

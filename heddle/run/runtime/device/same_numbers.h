@@ -1,4 +1,4 @@
-// Comparing tensors bit by bit.
+// Compares tensors bit by bit.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -8,7 +8,7 @@ GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
                        std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice(/*lazyInit=*/false));
-  // One thread: launches of one communicator complete in the order in which they start.
+  // With one thread, the launches of a communicator complete in order.
   options->threads = 1;
   return c10::make_intrusive<c10d::ProcessGroupGloo>(store, static_cast<int>(rank),
                                                      static_cast<int>(size), options);

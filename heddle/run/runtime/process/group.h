@@ -1,4 +1,4 @@
-// A process group of c10d for the ranks of one communicator: Gloo on CPUs, NCCL on GPUs.
+// A c10d process group for the ranks of one communicator: Gloo on CPUs, NCCL on GPUs.
 #pragma once
 
 #include <chrono>
@@ -11,10 +11,10 @@ namespace heddle::run {
 
 using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
 
-// `rank` is one of `size`. Throws what c10d throws.
+// Creates a group of `size` ranks, of which this process is `rank`. Throws what c10d throws.
 GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
                        std::chrono::milliseconds timeout);
-// The same between GPUs. Throws where libtorch was built without NCCL.
+// The same between GPUs. Throws if libtorch was built without NCCL.
 GroupPtr MakeNcclGroup(const StorePtr& store, int64_t rank, int64_t size,
                        std::chrono::milliseconds timeout);
 

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kMostRanks = 1 << 20;
 
-// The number in an environment variable; nothing if it is not set.
+// Returns the number in an environment variable; nullopt if it is not set.
 Result<std::optional<int64_t>> Number(const char* name, int64_t least, int64_t most) {
   const char* text = std::getenv(name);
   if (text == nullptr) return std::optional<int64_t>();

@@ -1,4 +1,4 @@
-// PeerAddress: which rank of a job this process is, and where its ranks meet.
+// PeerAddress: the rank of this process in its job, and the address of the job's store.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,13 @@ struct PeerAddress {
   int64_t local_rank = 0;
   std::string host = "127.0.0.1";
   int64_t port = 29500;
-  // Whether rank 0 opens the store. A launcher may have done so.
+  // Whether rank 0 opens the store. Otherwise the launcher has opened it.
   bool rank_0_serves = true;
-  // How often the launcher has started the job again: each time its ranks meet anew.
+  // Number of restarts of the job by the launcher. The ranks meet again after each.
   std::string attempt = "0";
 
-  // From RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them. Nothing where no RANK is set; an error
-  // where they make no sense.
+  // Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them. Returns
+  // nullopt if RANK is not set. Fails if they are inconsistent.
   static Result<std::optional<PeerAddress>> FromEnvironment();
 };
 

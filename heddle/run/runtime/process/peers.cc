@@ -15,12 +15,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What rank 0 needs to tell the others, once it has waited for them.
+// Time for rank 0 to report to the others after it has waited for them.
 constexpr milliseconds kSlack{2000};
-// Time-outs that ranks may need for what they do between two exchanges.
+// Number of timeouts that ranks may spend between two exchanges.
 constexpr int kRounds = 10;
 
-// Waits for all keys; those that are not there in time.
+// Waits for all keys. Returns the ranks whose keys are missing at the timeout.
 std::vector<int64_t> WaitForRanks(const StorePtr& store,
                                   const std::vector<std::string>& key_by_rank,
                                   milliseconds timeout) {
@@ -28,7 +28,8 @@ std::vector<int64_t> WaitForRanks(const StorePtr& store,
     store->wait(key_by_rank, timeout);
     return {};
   } catch (const std::exception&) {
-    // Some are missing, or the store does not answer: then asking it may take forever, too.
+    // Keys are missing, or the store does not answer; in the second case, further calls may block,
+    // too.
   }
   auto find = [store, key_by_rank] {
     std::vector<int64_t> missing;
@@ -42,7 +43,7 @@ std::vector<int64_t> WaitForRanks(const StorePtr& store,
   return *missing;
 }
 
-// The lines in which two texts differ.
+// Returns the lines in which two texts differ.
 std::string Difference(std::string_view mine, std::string_view first) {
   std::vector<std::string_view> a = Split(mine, '\n');
   std::vector<std::string_view> b = Split(first, '\n');
@@ -59,7 +60,8 @@ std::string Difference(std::string_view mine, std::string_view first) {
 
 Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout,
                                            const std::function<void(const std::string&)>& notice) {
-  // A peer that goes closes its sockets. Whoever writes to one hears of it from c10d, instead of ending.
+  // When a peer ends, it closes its sockets. With SIGPIPE ignored, c10d reports that instead of
+  // dying.
   std::signal(SIGPIPE, SIG_IGN);
   QuietC10d();
   HEDDLE_TRY(Connections made, Rendezvous(address, timeout, notice));
@@ -86,21 +88,21 @@ Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
   }
   try {
     store_->set(keys[static_cast<size_t>(rank())], ToStore(text));
-    // All who take part in this one have read the one before the last.
+    // All participants of this exchange have read the one before the last.
     if (exchanges_ >= 2) store_->deleteKey(key(exchanges_ - 2, rank()));
     ++exchanges_;
     for (int round = 0; !WaitForRanks(store_, keys, timeout_).empty(); ++round) {
       std::string missing = watch_->Missing(all);
       if (missing.empty() && round < kRounds) continue;
-      return Error(Diag::kPeers, "rank {} waits for the others in vain: {}", rank(),
-                   missing.empty() ? "they answer, and do not come" : missing);
+      return Error(Diag::kPeers, "rank {} gave up waiting for the other ranks: {}", rank(),
+                   missing.empty() ? "they are alive but did not get here" : missing);
     }
     std::vector<std::string> said;
     for (const std::vector<uint8_t>& bytes : store_->multiGet(keys))
       said.push_back(FromStore(bytes));
     return said;
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
   }
 }
 
@@ -108,7 +110,7 @@ Status Peers::Announce(const std::string& topic, const std::string& text) {
   try {
     store_->compareSet("announced/" + topic, ToStore(""), ToStore(text));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
   }
   return Done{};
 }
@@ -119,7 +121,7 @@ Result<std::optional<std::string>> Peers::Announced(const std::string& topic) {
     if (!store_->check({key})) return std::optional<std::string>();
     return std::optional(FromStore(store_->get(key)));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), SaidByC10d(error));
+    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
   }
 }
 
@@ -129,7 +131,7 @@ std::string Peers::Judge(const std::string& topic, const std::string& lines) {
     keys.push_back(fmt::format("say/{}/{}", topic, rank));
   std::vector<int64_t> missing = WaitForRanks(store_, keys, timeout_);
   if (!missing.empty())
-    return fmt::format("rank{} {} did not say within {} ms what {} {} is",
+    return fmt::format("rank{} {} did not report within {} ms what {} {} is",
                        missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), timeout_.count(),
                        missing.size() == 1 ? "its" : "their", topic);
   for (int64_t rank = 1; rank < world_size(); ++rank) {
@@ -151,7 +153,7 @@ Status Peers::Agree(const std::string& topic, const std::string& lines) {
     verdict = FromStore(store_->get(verdict_key));
   } catch (const std::exception& error) {
     return Error(Diag::kPeers, "rank {} heard nothing from rank 0 about the {}: {}", rank(), topic,
-                 SaidByC10d(error));
+                 C10dErrorMessage(error));
   }
   if (verdict.empty()) return Done{};
   return Error(Diag::kPeers, "{}", verdict);

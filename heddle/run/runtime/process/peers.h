@@ -1,4 +1,4 @@
-// Peers: the processes of a job, one rank each.
+// Peers: the processes of a job, one per rank.
 #pragma once
 
 #include <chrono>
@@ -13,12 +13,12 @@ namespace heddle::run {
 
 class Peers {
  public:
-  // Waits until all ranks have come, at most `timeout`. Fails with the list of who came. `notice`
-  // is that of Rendezvous.
+  // Waits for all ranks, at most `timeout`. Fails with the list of ranks that have connected and
+  // that have not. `notice` is passed to Rendezvous.
   static Result<std::unique_ptr<Peers>> Meet(
       const PeerAddress& address, std::chrono::milliseconds timeout,
       const std::function<void(const std::string&)>& notice = [](const std::string&) {});
-  // Rank 0 goes last, if it holds the store.
+  // If rank 0 holds the store, it waits for the others to end.
   ~Peers();
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
@@ -30,20 +30,23 @@ class Peers {
   const StorePtr& store() const { return store_; }
   Watch& watch() { return *watch_; }
 
-  // Fails on every rank unless all say the same, line for line: with the lines in which one differs from rank 0. Once for a topic.
+  // Checks that all ranks pass the same text. Otherwise fails on every rank, with the lines in
+  // which one rank differs from rank 0. Call once per topic.
   Status Agree(const std::string& topic, const std::string& lines);
-  // What every rank says, by rank. All ranks call it as often. Waits as long as the others are alive, up to ten time-outs.
+  // Returns the texts of all ranks, by rank. All ranks must call this the same number of times.
+  // Waits while the others are alive, at most ten timeouts.
   Result<std::vector<std::string>> Exchange(const std::string& text);
-  // The first to say something about a topic is heard by all. Neither waits.
+  // Announce publishes a text about a topic; only the first text of all ranks counts. Announced
+  // returns it. Neither waits.
   Status Announce(const std::string& topic, const std::string& text);
   Result<std::optional<std::string>> Announced(const std::string& topic);
-  // A number that no other object of this process gets: the same on every rank that makes them in the same order.
+  // Returns a unique number. Ranks that create objects in the same order get the same numbers.
   int64_t NextNumber() { return next_number_++; }
 
  private:
   Peers(PeerAddress address, std::chrono::milliseconds timeout, StorePtr store)
       : address_(std::move(address)), timeout_(timeout), store_(std::move(store)) {}
-  // Of rank 0, over what all have said: empty if they agree.
+  // On rank 0: compares the texts of all ranks. Returns an empty string if they agree.
   std::string Judge(const std::string& topic, const std::string& lines);
 
   PeerAddress address_;

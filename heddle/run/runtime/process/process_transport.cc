@@ -23,10 +23,11 @@ c10d::ReduceOp ToReduceOp(ReduceOp op) {
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-// So many messages are told apart that are on their way.
+// Number of distinct tags of messages in flight.
 constexpr int kTags = 1 << 20;
 
-// Starts moving a payload to all members, and theirs to their places in `received`. Nothing is copied but the member's own part.
+// Starts sending a payload to all members, and receiving theirs directly into `received`. Copies
+// only the member's own part.
 void GatherDirectly(c10d::Backend& group, int tag, at::Tensor& send, at::Tensor& received,
                     std::vector<WorkPtr>& works) {
   int members = group.getSize();
@@ -35,7 +36,7 @@ void GatherDirectly(c10d::Backend& group, int tag, at::Tensor& send, at::Tensor&
   if (send.numel() == 0) return;
   auto peer = [&](int distance) { return (group.getRank() + distance) % members; };
   for (int distance = 1; distance < members; ++distance) {
-    // From whoever sends to this one first.
+    // Receives first, from the rank that sends to this one first.
     std::vector<at::Tensor> part{parts[static_cast<size_t>(peer(members - distance))]};
     works.push_back(group.recv(part, peer(members - distance), tag));
   }
@@ -45,7 +46,7 @@ void GatherDirectly(c10d::Backend& group, int tag, at::Tensor& send, at::Tensor&
   parts[static_cast<size_t>(group.getRank())].copy_(send);
 }
 
-// Starts moving one payload. `received` is where it arrives.
+// Starts the communication of one payload, received into `received`.
 WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& send,
                at::Tensor& received, const Shares& shares) {
   int64_t members = group.getSize();
@@ -114,7 +115,7 @@ class ProcessTransport::Launched : public Pending {
   ProcessTransport& transport_;
   Group& group_;
   std::vector<WorkPtr> works_;
-  // The network reads them to the end.
+  // Kept until completion, because the network reads them until then.
   Tensors sent_;
   Tensors received_;
 };
@@ -128,7 +129,7 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
     group.members = communicator.GroupOf(peers.rank());
     group.sends_directly = device == c10::kCPU;
     auto at = std::ranges::find(group.members, peers.rank());
-    // Groups of one communicator differ in their first member.
+    // The first member distinguishes the groups of a communicator.
     std::string prefix = fmt::format("group/{}/{}", peers.NextNumber(), group.members[0]);
     auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
     try {
@@ -151,9 +152,9 @@ ProcessTransport::~ProcessTransport() {
 std::string ProcessTransport::Explain(const Group& group, const std::exception& error) {
   failed_ = true;
   std::string missing = peers_.watch().Missing(group.members);
-  return fmt::format("{}; ranks {} take part; c10d says: {}",
-                     missing.empty() ? "it did not complete, though all ranks answer" : missing,
-                     fmt::join(group.members, ", "), SaidByC10d(error));
+  return fmt::format("{}; participating ranks: {}; c10d reports: {}",
+                     missing.empty() ? "it did not complete, although all ranks answer" : missing,
+                     fmt::join(group.members, ", "), C10dErrorMessage(error));
 }
 
 std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communicator,

@@ -1,4 +1,4 @@
-// Payloads between processes, through c10d: one process group for each communicator of a graph.
+// Moves payloads between processes through c10d, with one process group per communicator.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,14 @@ namespace heddle::run {
 
 class ProcessTransport : public Transport {
  public:
-  // Makes the groups that this rank is in, in the order of the communicators: the same on every rank. `device` is where payloads
-  // are. `peers` outlives it.
+  // Creates the groups of this rank, in the order of the communicators, which is the same on every
+  // rank. `device` is the device of payloads. `peers` must outlive the transport.
   static Result<std::shared_ptr<ProcessTransport>> Connect(Peers& peers, const Mesh& mesh,
                                                            const Communicators& communicators,
                                                            c10::DeviceType device);
 
-  // After a failure, groups are left to the end of the process: taking them down would wait for launches that cannot complete.
+  // After a failure, the groups are leaked: destroying them would wait for launches that cannot
+  // complete.
   ~ProcessTransport() override;
   ProcessTransport(const ProcessTransport&) = delete;
   ProcessTransport& operator=(const ProcessTransport&) = delete;
@@ -32,15 +33,16 @@ class ProcessTransport : public Transport {
   struct Group {
     std::vector<int64_t> members;
     GroupPtr group;
-    // Gathers are messages between each two members: several times as many as a ring has steps, but none waits for another.
+    // Gathers use point-to-point messages between all pairs of members. There are more messages
+    // than a ring has steps, but none waits for another.
     bool sends_directly = false;
-    // Of the next message.
+    // Tag of the next message.
     int tag = 0;
   };
   class Launched;
 
   explicit ProcessTransport(Peers& peers) : peers_(peers) {}
-  // What to say when a launch of the group failed: who does not answer, if that can be known.
+  // Describes why a launch of the group failed, with the ranks that do not answer, if known.
   std::string Explain(const Group& group, const std::exception& error);
 
   Peers& peers_;

@@ -23,9 +23,10 @@ constexpr milliseconds kNotice{3000};
 // Time for a rank to report after its timeout.
 constexpr milliseconds kReportTime{2000};
 constexpr milliseconds kPoll{20};
-// Holds the message about a rank that two processes have.
+// Key of the error that two processes have the same rank.
 constexpr const char* kDoubled = "doubled";
-// Numbers of processes that have connected, and that give up and have read why.
+// Keys of counters: processes that have connected, and processes that give up and have read the
+// reason.
 constexpr const char* kCame = "came";
 constexpr const char* kLeft = "left";
 
@@ -74,7 +75,8 @@ class Arrival {
       HEDDLE_RETURN_IF_ERROR(Claim(*store));
       HEDDLE_RETURN_IF_ERROR(WaitForAll(*store));
     } catch (const std::exception& error) {
-      return Error(Diag::kPeers, "rank {} lost the store: {}", address_.rank, SaidByC10d(error));
+      return Error(Diag::kPeers, "rank {} lost the store: {}", address_.rank,
+                   C10dErrorMessage(error));
     }
     return Connections{std::move(store), std::move(watched)};
   }
@@ -88,7 +90,7 @@ class Arrival {
   Result<StorePtr> Connect() {
     Result<StorePtr> store = ConnectStore(address_, serves_, timeout_, timeout_);
     if (store.ok() || !serves_) return store;
-    // If the port is in use because another process has rank 0, that process can be named.
+    // If another process with rank 0 uses the port, connect to its store to name it.
     auto first = Within<Result<StorePtr>>(kNotice, [address = address_, timeout = timeout_] {
       return ConnectStore(address, /*serve=*/false, timeout, kNotice);
     });
@@ -97,10 +99,10 @@ class Arrival {
     return *std::move(first);
   }
 
-  // The first process that claims a rank has it.
+  // Registers this process for its rank. The first process gets the rank.
   Status Claim(c10d::Store& store) const {
     std::string self = ThisProcess();
-    // Processes of two containers may have one number.
+    // Processes in two containers may have the same host name and number.
     std::string token = fmt::format("{}\n{:x}", self, begin_.time_since_epoch().count());
     std::string holder = FromStore(
         store.compareSet(fmt::format("claim/{}", address_.rank), ToStore(""), ToStore(token)));
@@ -118,7 +120,7 @@ class Arrival {
   }
 
   Status WaitForAll(c10d::Store& store) {
-    // More ranks ask less often.
+    // With more ranks, each asks less often.
     milliseconds interval = milliseconds(200) * (1 + address_.world_size / 64);
     bool listed = false;
     while (!AllHere(store, std::clamp(Left(), milliseconds(1), interval))) {
@@ -137,7 +139,7 @@ class Arrival {
       }
       if (over) {
         Leave(store, milliseconds(0));
-        return Error(Diag::kPeers, "rank {} waited {} ms for {}: {} came, {} did not",
+        return Error(Diag::kPeers, "rank {} waited {} ms for {}: {} connected, {} did not",
                      address_.rank, timeout_.count(), Counted(address_.world_size, "rank"),
                      fmt::join(here, ", "), fmt::join(missing, ", "));
       }
@@ -159,8 +161,8 @@ class Arrival {
     }
   }
 
-  // Rank 0 holds the store open until every process that came has read why the job ends, at most
-  // one more time-out, and for at least `late` if some of the job's processes have not come.
+  // Rank 0 keeps the store open until every connected process has read why the job ends, for at
+  // most one more timeout. It waits at least `late` if some processes have not connected.
   void Leave(c10d::Store& store, milliseconds late) const {
     int64_t left = store.add(kLeft, 1);
     Time begin = std::chrono::steady_clock::now();

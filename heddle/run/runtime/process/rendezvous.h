@@ -15,9 +15,9 @@ struct Connections {
   StorePtr watched;
 };
 
-// Waits until all ranks are connected, at most about `timeout` in total: for the store, for an
-// answer of the program on its port, for missing ranks. If two processes have one rank, all ranks
-// that still wait fail immediately.
+// Waits until all ranks are connected. The waits for the store, for its answer and for missing
+// ranks take at most about `timeout` in total. If two processes have the same rank, all waiting
+// ranks fail immediately.
 //
 // After 3 s the lowest waiting rank calls `notice` once, with a line that names the missing ranks.
 Result<Connections> Rendezvous(const PeerAddress& address, std::chrono::milliseconds timeout,

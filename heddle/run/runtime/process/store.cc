@@ -30,7 +30,7 @@ void QuietC10d() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
 }
 
-std::string SaidByC10d(const std::exception& error) {
+std::string C10dErrorMessage(const std::exception& error) {
   std::string text = error.what();
   return text.substr(0, text.find('\n'));
 }
@@ -46,11 +46,11 @@ Result<StorePtr> ConnectStore(const PeerAddress& address, bool serve,
   } catch (const std::exception& error) {
     if (serve)
       return Error(Diag::kEnvironment, "rank 0 cannot open a store at {}:{}: {}", address.host,
-                   address.port, SaidByC10d(error));
+                   address.port, C10dErrorMessage(error));
     return Error(Diag::kPeers, "rank {} did not reach the store at {}:{}{} within {} ms: {}",
                  address.rank, address.host, address.port,
                  address.rank_0_serves ? ", which rank 0 opens," : "", timeout.count(),
-                 SaidByC10d(error));
+                 C10dErrorMessage(error));
   }
 }
 
@@ -61,7 +61,7 @@ Result<OwnStore> OpenStore(std::chrono::milliseconds timeout) {
     int64_t port = store->getPort();
     return OwnStore{StorePtr(std::move(store)), port};
   } catch (const std::exception& error) {
-    return Error(Diag::kEnvironment, "a store cannot be opened: {}", SaidByC10d(error));
+    return Error(Diag::kEnvironment, "cannot open a store: {}", C10dErrorMessage(error));
   }
 }
 

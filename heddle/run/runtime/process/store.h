@@ -1,4 +1,4 @@
-// The store through which the ranks of a job find each other: keys and values behind a port.
+// The key-value store through which the ranks of a job find each other.
 #pragma once
 
 #include <chrono>
@@ -12,13 +12,13 @@ namespace heddle::run {
 
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
-// A connection of this process to the store of its job; rank 0's first one opens it, unless a launcher has.
-// Waits at most `left` for a store that does not exist yet. A program on that port that is not a
-// store, and does not answer, makes it wait forever.
+// Connects this process to the store of its job. With `serve`, opens the store. Waits at most
+// `left` for a store that does not exist yet. If another kind of program listens on that port and
+// does not answer, the call never returns.
 Result<StorePtr> ConnectStore(const PeerAddress& address, bool serve,
                               std::chrono::milliseconds timeout, std::chrono::milliseconds left);
 
-// A store for processes of this machine, at a port that is free. It lives as long as what is returned.
+// A store for processes of this machine, at a free port. It exists as long as the returned object.
 struct OwnStore {
   StorePtr store;
   int64_t port = 0;
@@ -27,10 +27,11 @@ Result<OwnStore> OpenStore(std::chrono::milliseconds timeout);
 
 std::vector<uint8_t> ToStore(std::string_view text);
 std::string FromStore(const std::vector<uint8_t>& bytes);
-// c10d logs what it also throws, with stacks. What it throws is enough, unless somebody asked for more by TORCH_CPP_LOG_LEVEL.
+// Silences c10d's log, which repeats its exceptions with stack traces. TORCH_CPP_LOG_LEVEL
+// overrides this.
 void QuietC10d();
 
-// The first line of what c10d says; the rest is its stack.
-std::string SaidByC10d(const std::exception& error);
+// Returns the first line of a c10d error; the rest is a stack trace.
+std::string C10dErrorMessage(const std::exception& error);
 
 }  // namespace heddle::run

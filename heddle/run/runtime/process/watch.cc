@@ -26,23 +26,23 @@ struct Watch::State {
   StorePtr store;
   std::string holder;
   int64_t rank = 0;
-  // More ranks give signs less often, so that the store has time for them.
+  // With more ranks, each sends heartbeats less often, to limit the load of the store.
   milliseconds interval{};
   std::vector<std::string> keys;
 
   std::mutex mutex;
   std::condition_variable changed;
-  // What this rank says besides being there.
+  // This rank's status, sent with each heartbeat.
   std::string own;
   bool done = false;
   bool thread_ended = false;
-  // By rank: its last sign, and when that was new.
+  // By rank: its last heartbeat, and when it changed.
   std::vector<std::string> signs;
   std::vector<Time> heard;
-  // When the store last answered.
+  // Time of the store's last answer.
   Time answered = Now();
 
-  // A rank that is late by this much, on a machine that is busy, may still be there.
+  // A rank on a busy machine can be this late and still be alive.
   milliseconds patience() const { return interval * 8; }
   bool Silent(int64_t peer) const {
     auto at = static_cast<size_t>(peer);
@@ -74,7 +74,7 @@ Watch::~Watch() {
   if (state_->own.empty()) state_->own = kEnded;
   state_->done = true;
   state_->changed.notify_all();
-  // Its last sign is worth a moment, and a store that hangs no more than that.
+  // Waits for the final heartbeat, but not longer if the store hangs.
   state_->changed.wait_for(lock, state_->patience(), [&] { return state_->thread_ended; });
 }
 
@@ -89,7 +89,7 @@ void Watch::Beat(const std::shared_ptr<State>& state) {
       state->store->set(KeyOf(state->rank), ToStore(sign));
       if (!last) signs = state->store->multiGet(state->keys);
     } catch (const std::exception&) {
-      // The store has gone, and will not come back.
+      // The store is gone and does not return.
       last = true;
     }
     lock.lock();
@@ -132,7 +132,7 @@ std::string Watch::State::MissingNow(const std::vector<int64_t>& group) const {
 }
 
 std::string Watch::Missing(const std::vector<int64_t>& group) const {
-  // By then, whoever has just gone has been silent for long enough.
+  // By then, a rank that has just ended has been silent for long enough.
   Time end = Now() + state_->patience() + state_->interval;
   while (true) {
     std::string missing;

@@ -1,8 +1,8 @@
-// Watch: who of the ranks of a job is there. Every rank gives a sign at intervals, and reads those of the others, so that a rank that
-// waits in vain can say for whom.
+// Watch: monitors which ranks of a job are alive. Every rank sends heartbeats and reads those of
+// the others, so that a timeout can name the missing ranks.
 //
-// It has a connection to the store and a thread of its own. A store that does not answer, because the process that holds it was
-// stopped, holds up nobody else.
+// It has its own connection to the store and its own thread. If the store does not answer, because
+// its process was stopped, only this thread hangs.
 #pragma once
 
 #include <memory>
@@ -15,19 +15,20 @@ namespace heddle::run {
 
 class Watch {
  public:
-  // `holder` is the process that holds the store, for messages.
+  // `holder` names the process that holds the store, for error messages.
   Watch(StorePtr store, std::string holder, int64_t rank, int64_t ranks);
-  // Says that this rank has ended.
+  // Reports that this rank has ended.
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // The key of a rank's sign: it exists from the moment at which the rank has come.
+  // Returns the key of a rank's heartbeat. It exists from the moment the rank has connected.
   static std::string KeyOf(int64_t rank);
 
-  // What this rank tells the others before it ends: they know more than silence.
+  // Reports why this rank fails, before it ends.
   void Fail(const std::string& why);
-  // Which of `group` do not answer, have ended or failed, as a sentence; empty if all seem well. Takes a moment: silence has to last.
+  // Returns a sentence that lists the ranks of `group` that are silent, have ended or failed; empty
+  // if all are alive. Takes a moment, to distinguish silence from delay.
   std::string Missing(const std::vector<int64_t>& group) const;
   // Waits until all others have ended or gone silent.
   void WaitForOthers() const;
@@ -36,7 +37,7 @@ class Watch {
   struct State;
   static void Beat(const std::shared_ptr<State>& state);
 
-  // The thread has it, too: one that hangs in the store outlives this object.
+  // Shared with the thread, which outlives this object if it hangs in the store.
   std::shared_ptr<State> state_;
 };
 

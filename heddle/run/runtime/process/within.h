@@ -10,8 +10,8 @@
 
 namespace heddle::run {
 
-// Runs `work` on a thread of its own. Returns its result, or nothing if that takes longer than
-// `timeout`; the thread is then abandoned, so `work` must own everything that it uses.
+// Runs `work` on its own thread. Returns its result, or nullopt if it takes longer than `timeout`.
+// In that case the thread is abandoned, so `work` must own everything that it uses.
 template <typename T>
 std::optional<T> Within(std::chrono::milliseconds timeout, std::function<T()> work) {
   auto promise = std::make_shared<std::promise<T>>();

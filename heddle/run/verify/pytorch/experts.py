@@ -15,9 +15,8 @@ from layers import FeedForward, linear, wide
 class MoveRows(torch.autograd.Function):
     """Sends rows, sorted by expert, to the ranks that have the experts, or back.
 
-    On arrival rows are sorted by expert, then by the rank they came from. `table` has the number
-    of rows from each rank for each expert of this rank.
-    """
+    Received rows are sorted by expert, then by the sending rank. `table` has the number of rows
+    from each rank for each expert of this rank."""
 
     @staticmethod
     def forward(context, rows, counts, table, group, there):
@@ -152,7 +151,7 @@ class Mixture(nn.Module):
         return out.view(x.shape)
 
     def update_bias(self):
-        """Moves the bias of experts with few tokens up and of those with many down."""
+        """Increases the bias of experts with few tokens and decreases that of experts with many."""
         rate = self.m["moe.bias_rate"]
         if self.expert_bias_E is not None and rate > 0:
             dist.all_reduce(self.tokens_seen)

@@ -13,7 +13,8 @@ IGNORED = -100
 
 
 class Context:
-    """What modules need besides their input: numerics, the expert group, and loss terms."""
+    """State that modules need in addition to their input: numerics, the expert group, and loss
+    terms."""
 
     def __init__(self, job, expert_group=None):
         self.attention = job["attention"]
@@ -24,7 +25,7 @@ class Context:
 
 
 def wide(x):
-    """At least f32: scores, angles and losses are not computed in bf16."""
+    """Casts to at least f32: scores, angles and losses are not computed in bf16."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -79,7 +80,8 @@ def rotate_halves(x, rotations):
 
 
 def attend(q, k, v, context, scale=None):
-    """Causal attention. In deterministic mode PyTorch never chooses cuDNN, so it is named here."""
+    """Causal attention. In deterministic mode PyTorch never chooses cuDNN, so it is called
+    directly."""
     size = v.shape[-1]
     if context.attention != "math" and size != q.shape[-1]:
         # The fused kernels need values as wide as queries.

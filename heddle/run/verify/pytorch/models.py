@@ -1,8 +1,7 @@
 """The models in plain PyTorch, for `heddle verify --against=pytorch` and `make oracle`.
 
-Written from the published descriptions of the models. Nothing here is shared with Heddle's C++ but
-the names of parameters and the fields of the configuration.
-"""
+Written from the published descriptions of the models. They share only the names of parameters
+and of configuration fields with Heddle's C++."""
 import math
 
 import torch

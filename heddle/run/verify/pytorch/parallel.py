@@ -1,8 +1,7 @@
-"""PyTorch's own parallelism for the models: fully_shard, DTensor's tensor parallelism, all_to_all.
+"""PyTorch's parallelism for the models: fully_shard, DTensor's tensor parallelism, all_to_all.
 
-A rank is (replica * shard + part) * tensor + slice. Ranks that share experts are neighbours among
-those that shard.
-"""
+A rank is (replica * shard + part) * tensor + slice. Ranks that share experts are consecutive in
+their shard group."""
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -87,7 +86,7 @@ def apply_tensor_parallel(job, model, mesh):
 
 
 class SplitCrossEntropy(torch.autograd.Function):
-    """Summed cross entropy over classes of which this rank has those from `begin` on."""
+    """Summed cross entropy with the classes split over ranks; this rank's begin at `begin`."""
 
     @staticmethod
     def forward(context, scores, labels, begin, group):
@@ -134,7 +133,7 @@ def apply_fsdp(job, model, groups):
     mesh = groups.mesh
 
     def by_expert(ranks):
-        """Stacks of experts are split inside each expert where ranks outnumber experts."""
+        """With more ranks than experts, stacks of experts are split within each expert."""
         return lambda param: Shard(1) if param.dim() == 3 and ranks > param.shape[0] else None
 
     if job["expert"] > 1:
@@ -163,7 +162,7 @@ def apply_fsdp(job, model, groups):
 
 
 def is_whole(param):
-    """Whether every tensor-parallel rank has all of it."""
+    """Whether every tensor-parallel rank has the whole parameter."""
     names = param.device_mesh.mesh_dim_names
     return "tensor" not in names or param.placements[names.index("tensor")].is_replicate()
 
@@ -171,9 +170,8 @@ def is_whole(param):
 def total_norm(job, params, groups):
     """The norm of all gradients.
 
-    For parameters on different meshes PyTorch's function rounds between the axes, once for each.
-    There the squares of all gradients are summed in one all_reduce instead.
-    """
+    For parameters on different meshes, PyTorch's function rounds once per axis. This function
+    sums the squares of all gradients in one all_reduce instead."""
     grads = [param.grad for param in params]
     if job["tensor"] == 1 and job["expert"] == 1:
         norm = torch.nn.utils.get_total_norm(grads, 2.0)

@@ -107,7 +107,7 @@ class Batches:
 
 
 def wrong_initial(job, weights):
-    """What is wrong with weights that Heddle drew; None if nothing is."""
+    """Returns the error in the initial weights from Heddle; None if they are right."""
     for name in weights.header:
         if name.endswith(".expert_bias_E"):
             continue
@@ -176,8 +176,8 @@ class Rank:
         for name, param in model.named_parameters():
             tensor = file[name]
             if ".inner_experts." in name:
-                seat = self.groups.part % job["expert"]
-                tensor = tensor.chunk(job["expert"])[seat].contiguous()
+                owner = self.groups.part % job["expert"]
+                tensor = tensor.chunk(job["expert"])[owner].contiguous()
             tensors[name] = tensor
         # A tied output is not in the file.
         model.load_state_dict(tensors, strict=job["model"]["tied"] != "true")
@@ -204,7 +204,7 @@ class Rank:
         return loss
 
     def summed(self, loss):
-        """The loss of all ranks. Of a loss that is not split every slice has all."""
+        """The loss of all ranks. If the loss is not split, every slice has all of it."""
         loss = loss.detach().clone()
         split = self.job["tensor"] > 1 and self.job["split_loss"]
         dist.all_reduce(loss, group=dist.group.WORLD if split else self.groups.batch)
@@ -219,7 +219,7 @@ class Rank:
         return self.loss_sum(tokens, labels) / count
 
     def train_step(self, step):
-        """Lines of JSON: everything that this rank has after the step."""
+        """Lines of JSON: the whole state of this rank after the step."""
         job, total = self.job, None
         rows = job["rows"] * job["replicate"] * job["shard"] * job["accumulated"]
         count = self.batches.counted("train", step, rows)
@@ -252,7 +252,7 @@ class Rank:
 
     @torch.no_grad()
     def validate(self):
-        """The mean loss of held-out rows, as many at a time as a step has."""
+        """The mean loss of held-out rows, read in batches of the step's size."""
         batches = self.job["accumulated"]
         rows = self.job["rows"] * self.job["replicate"] * self.job["shard"] * batches
         self.model.eval()
@@ -299,7 +299,7 @@ def free_port():
 
 
 def receive(pipes, processes):
-    """What every rank sends next. Ends the program where a rank has ended instead."""
+    """Yields the next message of every rank. Exits if a rank has ended instead."""
     received, waiting = {}, dict(enumerate(pipes))
     while waiting:
         ended = [rank for rank, process in enumerate(processes) if process.exitcode]

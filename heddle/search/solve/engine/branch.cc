@@ -6,7 +6,8 @@
 namespace heddle::search {
 namespace {
 
-// Where two cheap choices of a variable differ most in what they take, by the price of that less what the dearer one adds.
+// The variable whose cheap choices differ most in their amounts. The worth is the price of that
+// difference, minus the excess of the more expensive choice.
 struct AmountCut {
   double worth = 0;
   uint32_t variable = 0;
@@ -24,7 +25,8 @@ void Improve(AmountCut& cut, uint32_t v, const CoreTerm& term, double price,
   }
 }
 
-// The variable whose second best choice adds least, and of those the one with the most choices. Cut in the middle of what choices add.
+// Chooses the variable whose second best choice has the smallest excess; among equals the one with
+// most choices. Splits its choices at the middle of their excess.
 Branch CutByExcess(const Core& core, std::span<const double> excess) {
   uint32_t pick = 0;
   std::pair least(kForbidden, 0.0);

@@ -1,4 +1,4 @@
-// Which choices are worth keeping, and how to cut a core in two.
+// Selects choices to remove, and splits a core in two.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace heddle::search {
 
-// A byte for each choice of each variable in turn: 0 for those with which no answer costs less than `cutoff`. Empty if that leaves
-// a variable without any.
+// Returns a byte for each choice of each variable in turn: 0 if every answer with it costs at least
+// `cutoff`. Empty if a variable has no choice left.
 std::vector<uint8_t> Affordable(const Core& core, const Sweeps& sweeps, double cutoff);
 
-// Some choices of a variable; the rest are the other half.
+// Some choices of a variable. The other choices are the second half.
 struct Branch {
   uint32_t variable = 0;
   // A byte for each choice.
@@ -22,10 +22,11 @@ struct Branch {
   bool first_half_done = false;
 };
 
-// By what they take of a row, where cheap choices of one variable differ most in that; else by what choices add to the bound.
+// Chooses the variable to split: by amounts of a row, if cheap choices of one variable differ in
+// them, otherwise by the excess of choices.
 Branch ChooseBranch(const Core& core, const Sweeps& sweeps);
 
-// Keeps the choices of one variable that are not 0 in `keep`.
+// Keeps the choices of one variable whose byte in `keep` is not 0.
 void KeepOf(Core& core, uint32_t variable, std::span<const uint8_t> keep);
 
 }  // namespace heddle::search

@@ -9,18 +9,18 @@
 namespace heddle::search {
 namespace {
 
-// The most entries of the matrices of all frames together.
+// Maximum number of matrix entries of all frames together.
 constexpr size_t kMostFrameEntries = 2 * kMostEntries;
-// Joined variables have at most so many choices; the first number that leads to any join is taken.
+// Limits of the choices of joined variables. Uses the first limit that allows any join.
 constexpr size_t kJoinChoices[] = {64, 256, 1024, 4096};
 constexpr size_t kLonelyChoices = 16'384;
 constexpr size_t kJoinEntries = 1'000'000;
-// Steps of one elimination: the usual limit, and the limit after everything else failed.
+// Maximum steps of one elimination: usually, and after everything else failed.
 constexpr size_t kUsualWork = 4'000'000;
 constexpr size_t kMostWork = 256'000'000;
-// Choices that are too dear make it worth starting over if they are this part of all.
+// Starts over if the choices that are too expensive are at least 1/20 of all.
 constexpr size_t kWorthKeeping = 20;
-// Before anything is reduced.
+// Runs before the first reduction.
 constexpr int kFirstSweeps = 20;
 
 double LargestCost(const std::vector<double>& costs) {
@@ -36,14 +36,14 @@ ProblemSize SizeOf(const Core& core) {
   return {core.VariableCount(), core.ChoiceCount(), static_cast<size_t>(edges), core.EntryCount()};
 }
 
-// Whether a variable is left that could be eliminated, if that took fewer steps.
+// Whether a remaining variable could be eliminated with more steps.
 bool HasBridge(const Core& core) {
   return std::ranges::any_of(core.variables, [](const CoreVariable& v) {
     return !v.gone() && v.terms.empty() && v.edges.size() == 2;
   });
 }
 
-// The sum of the largest costs.
+// Returns the sum of the largest costs.
 double ScaleOf(const PairwiseProblem& problem) {
   double scale = 0;
   std::vector<double> largest;
@@ -55,7 +55,7 @@ double ScaleOf(const PairwiseProblem& problem) {
   return scale;
 }
 
-// What every assignment costs at least: the cheapest of everything.
+// Returns a lower bound: the sum of the smallest costs.
 double SimpleBound(const Core& core) {
   double bound = core.constant;
   for (const CoreVariable& variable : core.variables) {
@@ -106,8 +106,8 @@ void Search::Run() {
   if (options_.near != nullptr && !best_.empty() && has_moves) *options_.near = NearChoices();
 }
 
-// Whoever begins with a good assignment has few choices left that are worth comparing. Costs stay
-// as they are: what messages add would blur which are equal. Rows have no prices yet.
+// With a good assignment to start from, few choices are worth comparing. Costs stay unchanged,
+// because adding messages would blur equal costs. Rows have no prices yet.
 bool Search::RemoveDear(Core& core) {
   if (best_cost_ == kForbidden || core.HasTerms()) return true;
   if (!FilterChoices(core, {options_.limit}, counts_.reduced)) return false;
@@ -133,7 +133,7 @@ bool Search::ReduceFirst(Core& core) {
   return true;
 }
 
-// The first half of a branch is a frame of its own. The second is what remains of this one.
+// The first half of a branch becomes a new frame. The second half remains in this one.
 void Search::OpenBranch() {
   Frame& top = frames_.back();
   Branch branch = *std::move(top.branch);
@@ -167,7 +167,8 @@ bool Search::Close(Frame& frame) {
     if (Stopped()) return false;
   }
   ReduceCounts counts;
-  // A new search for prices pays after many variables were joined, not after choices were removed.
+  // Searching for prices again pays off after joining many variables, but not after removing
+  // choices.
   size_t priced_variables = SIZE_MAX;
   for (size_t most_work = kUsualWork;;) {
     if (!Reduce(frame.core, {options_.limit, most_work}, counts)) return true;
@@ -227,7 +228,7 @@ bool Search::Step(Frame& frame, Sweeps& sweeps, bool rounds) {
   return frame.bound >= Cutoff();
 }
 
-// Runs while the bound rises by a share of the remaining gap, and at least until the excess of the
+// Runs while the bound rises by a share of the remaining gap, and at least until the excess of
 // choices is known.
 bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   constexpr int kOften = 4;
@@ -242,7 +243,8 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
       return frame.bound >= Cutoff();
     }
     double bound = sweeps.bound();
-    // As long as the best assignment is far away, or there is none, it says little about the bound.
+    // While the best assignment is far from optimal, or missing, the gap to it overestimates the
+    // room of the bound.
     double missing = std::min(best_cost_ - bound, (has_moves ? 0.01 : 0.1) * std::abs(bound));
     if (bound - before <= (has_moves ? 0.005 : 0.01) * missing) return false;
     before = bound;
@@ -250,7 +252,7 @@ bool Search::RunSweeps(Frame& frame, Sweeps& sweeps, int most) {
   return false;
 }
 
-// Something to begin with, even if the limit is spent already.
+// Provides a first assignment, even if the limit is spent already.
 void Search::OfferGreedy(const Core& core) {
   std::vector<uint32_t> x = Greedy(core);
   if (core.Cost(x) != kForbidden && Repair(core, options_.limit, x)) Offer(std::move(x));

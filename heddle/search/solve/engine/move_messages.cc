@@ -9,7 +9,8 @@
 namespace heddle::search {
 namespace {
 
-// All sets of other readers are looked at, each with all prices: at most so many, if readers are more than a few.
+// Exact messages enumerate all sets of other readers, each with all prices. These limits apply to
+// moves with more than a few readers.
 constexpr size_t kMostReaders = 9;
 constexpr size_t kFewReaders = 3;
 constexpr size_t kMostPricesRead = size_t{1} << 22;
@@ -72,9 +73,9 @@ MoveMessages::MoveMessages(const SharedMove& move, const std::vector<Want>& want
   }
 }
 
-// Columns are placements that somebody wants.
+// Columns are the wanted placements.
 void MoveMessages::AddReaders(const SharedMove& move, const std::vector<Want>& wants) {
-  // The last one is for none.
+  // The last one is for unwanted placements.
   std::vector<uint32_t> column(move.prices->width + 1, kNone);
   auto column_of = [&](const Want& want, size_t choice) -> uint32_t& {
     uint32_t to = WantOf(move.readers[want.reader], choice, want.nth);
@@ -99,7 +100,8 @@ void MoveMessages::AddReaders(const SharedMove& move, const std::vector<Want>& w
   }
 }
 
-// Rows are places where the tensor lies; and what its maker wants of it itself, which is there for all others, too.
+// Rows are places of the tensor, each with the placement that its maker reads itself, which all
+// readers can share.
 void MoveMessages::AddMaker(const SharedMove& move, const std::vector<Want>& wants) {
   const Want* own = nullptr;
   for (const Want& want : wants) {
@@ -179,8 +181,9 @@ void MoveMessages::Say(size_t member, std::span<const double> said) {
   members_[member].said_at = now_;
 }
 
-// For all sets of others, which are numbers: what they say together of each placement; and by where the tensor lies, what it takes to bring
-// it to one placement for all of a set, and to any for each of them.
+// For all subsets of the other readers, as bit sets: the sum of their messages by placement. And by
+// place of the tensor: the cost of one copy for the whole subset, and the minimum cost of all
+// partitions.
 void MoveMessages::AddSets(const double* prices, size_t rows, Scratch& scratch) const {
   size_t width = columns_.size();
   size_t sets = size_t{1} << scratch.others.size();
@@ -197,7 +200,7 @@ void MoveMessages::AddSets(const double* prices, size_t rows, Scratch& scratch) 
     MinOverColumns(prices, rows, width, sums, together);
     double* least = &scratch.least[set * rows];
     std::copy_n(together, rows, least);
-    // The block of the lowest, and the best for those that are not in it.
+    // The block with the lowest reader, and the best partition of the rest.
     for (size_t block = (set - 1) & set; block != 0; block = (block - 1) & set) {
       if ((block & lowest) == 0) continue;
       const double* a = &scratch.together[block * rows];
@@ -219,7 +222,7 @@ void MoveMessages::Costs(size_t member, size_t begin, size_t end, double* out,
   }
   AddSets(prices, rows, scratch);
   size_t all = (size_t{1} << scratch.others.size()) - 1;
-  // Nothing is quicker than to read prices once more (limit.h).
+  // Reading prices takes the most time, so it defines the work (limit.h).
   scratch.work += (member == 0 ? all : 2 * all + 1) * rows * width / 4;
   if (member == 0) {
     for (size_t i = 0; i < rows; ++i) out[begin + i] = base[i] + scratch.least[all * rows + i];
@@ -228,7 +231,7 @@ void MoveMessages::Costs(size_t member, size_t begin, size_t end, double* out,
   std::fill_n(out, width, kForbidden);
   scratch.rows.resize(rows);
   scratch.columns.resize(width);
-  // Those who want the same as this one; the rest do what is best for them.
+  // The readers that share this reader's placement; the others do what is best for them.
   for (size_t with = 0; with <= all; ++with) {
     const double* least = &scratch.least[(all - with) * rows];
     for (size_t i = 0; i < rows; ++i)

@@ -1,9 +1,9 @@
 // Messages between one shared move and its variables.
 //
 // A move costs the price of every placement that some reader wants, each paid once. Given the
-// messages of all other variables, a choice of one variable has a least cost. For a few readers
-// that is exact: readers that want the same placement form a block, and all partitions into blocks
-// are considered.
+// messages of all other variables, a choice of one variable has a minimum cost. For a few readers
+// it is computed exactly: readers that want the same placement form a block, and all partitions
+// into blocks are considered.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class MoveMessages {
     // By choice.
     std::vector<uint32_t> place;
     // By place: the message to the move (minimum over the choices there), and the message from the
-    // move, less its minimum.
+    // move, minus its minimum.
     std::vector<double> said;
     std::vector<double> told;
     double least_told = 0;
@@ -41,9 +41,9 @@ class MoveMessages {
     size_t work = 0;
   };
 
-  // Usually one for a move. A move with many readers, or with a reader that wants several
-  // placements, is split into several that share its prices evenly. Its bound is then too
-  // low.
+  // Makes the messages of a move, usually one object. A move with many readers, or with a reader
+  // that wants several placements, is split into several that share its prices evenly. Its bound is
+  // then too low.
   static std::vector<MoveMessages> ListFor(const SharedMove& move);
 
   // The variable that makes the tensor, then its readers.
@@ -57,7 +57,7 @@ class MoveMessages {
   // The same message, by place and not normalised, if lower variables take the choices of `x`.
   const std::vector<double>& TellAfter(size_t member, const std::vector<uint32_t>& x,
                                        Scratch& scratch) const;
-  // `said` is by place.
+  // Sets the message of a member to the move. `said` is by place.
   void Say(size_t member, std::span<const double> said);
 
  private:
@@ -73,8 +73,8 @@ class MoveMessages {
   void AddPrices(const SharedMove& move, const std::vector<double>& parts);
 
   void AddSets(const double* prices, size_t rows, Scratch& scratch) const;
-  // The least cost by place of a member, from the messages `scratch.said` of all others, with the
-  // tensor in one of the rows from `begin` to `end`.
+  // Computes the minimum cost by place of a member, from the messages `scratch.said` of all others,
+  // with the tensor in one of the rows from `begin` to `end`.
   void Costs(size_t member, size_t begin, size_t end, double* out, Scratch& scratch) const;
 
   std::vector<Member> members_;

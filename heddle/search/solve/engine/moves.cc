@@ -1,8 +1,8 @@
 // Search in problems with shared moves (decision 15).
 //
-// Sweeps bound the problem with moves as they are and suggest assignments. Choices that sweeps
-// suggest, and choices near the bound, make small problems whose answers are usually the best.
-// Choices that are too expensive are removed. When few are left, moves become variables and edges.
+// Sweeps bound the problem with moves and suggest assignments. Suggested choices, and choices near
+// the bound, define small problems whose solutions are usually optimal. Choices that are too
+// expensive are removed. When few are left, moves become variables and edges.
 #include <algorithm>
 
 #include "heddle/search/solve/engine/engine.h"
@@ -12,16 +12,16 @@ namespace {
 
 constexpr int kMostRuns = 400;
 constexpr int kRunsBeforePrices = 8;
-// Matrix entries of the copies that are worth a try when sweeps help no more.
+// Maximum matrix entries of copies, for an attempt when sweeps no longer help.
 constexpr size_t kManyEntries = size_t{1} << 21;
-// Matrix entries of the copies of a small problem, and pairs of one that is solved by sweeps.
+// Maximum matrix entries of the copies of a small problem, and pairs of one that sweeps solve.
 constexpr size_t kSmallEntries = size_t{1} << 16;
 constexpr size_t kSmallPairs = size_t{1} << 17;
-// Runs from one dive to the next.
+// Number of runs between two dives.
 constexpr int kDives = 16;
-// Choices are removed if at most this share of pairs is left.
+// Removes choices if at most this share of pairs is left.
 constexpr double kWorthRemoving = 0.8;
-// Shares of the limit: for pairs, for one small problem, and to find any answer.
+// Shares of the limit: for pairs, for one small problem, and for finding any answer.
 constexpr double kShareOfPairs = 0.3;
 constexpr double kShareOfSmall = 0.03;
 constexpr double kShareOfAny = 0.25;
@@ -39,7 +39,7 @@ size_t CountPairs(const std::vector<SharedMove>& moves, const ChoiceSets& sets) 
   return CountPairs(moves, [&](uint32_t v) { return sets[v].size(); });
 }
 
-// A byte for each choice of each variable, as sets of choices.
+// Converts a byte for each choice of each variable to sets of choices.
 ChoiceSets ToSets(const Core& core, const std::vector<uint8_t>& keep) {
   ChoiceSets sets(core.variables.size());
   size_t next = 0;
@@ -81,7 +81,7 @@ bool Search::CloseMoves(Frame& frame) {
   bool closed = false;
   while (!closed && !CopiesFit(core.moves, options_.few_entries)) {
     Sweeps sweeps(core, frame.prices, messages);
-    // Assignments without prices overrun rows, so prices come first.
+    // Assignments without prices exceed rows, so prices come first.
     closed = RunSweeps(frame, sweeps, priced ? kMostRuns : kRunsBeforePrices) ||
              (!std::exchange(priced, true) && FindPrices(frame, sweeps));
     Note(core, sweeps);
@@ -165,8 +165,8 @@ bool Search::SolveAmong(const ChoiceSets& choices, size_t most_pairs) {
   return true;
 }
 
-// Sharing changes costs, not what is possible. So a problem without sharing, in which nothing costs
-// but amounts of the first row, has an answer within that row if any is possible.
+// Sharing changes costs, but not feasibility. So it solves a problem without sharing and without
+// costs, except the amounts of the first row. The answer is within that row if any assignment is.
 bool Search::IsInfeasible() {
   auto clear = [](std::vector<double>& costs) {
     for (double& cost : costs) cost = cost == kForbidden ? kForbidden : 0;
@@ -187,7 +187,7 @@ bool Search::IsInfeasible() {
   return search.finished() && best_.empty();
 }
 
-// Remembers messages while all choices are there, and the least cost of assignments with each
+// Stores messages while all choices are present, and the minimum cost of assignments with each
 // choice.
 void Search::Note(const Core& core, const Sweeps& sweeps) {
   bool wanted = options_.messages != nullptr && options_.messages->empty();

@@ -1,4 +1,4 @@
-// The price of one row: what a unit of it must cost for the bound to be largest.
+// Finds the price of one row at which the bound is highest.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace heddle::search {
 
-// An assignment as a line over the price of one row: `cost` plus the price times the amount beyond
+// An assignment as a line over the price of one row: `cost` plus the price times the excess over
 // the limit.
 struct PriceLine {
   double cost;
@@ -20,16 +20,16 @@ struct PriceLine {
   std::vector<uint32_t> x;
 };
 
-// The violation of an amount: how far it is beyond the bound that the price is for, or, without a
-// price, beyond either.
+// Returns the violation of an amount: its distance beyond the bound that the price is for, or
+// without a price, beyond either bound.
 inline double Slope(const CoreRow& row, double price, double amount) {
   if (price > 0 || (price == 0 && amount > row.hi)) return amount - row.hi;
   if (price < 0 || (price == 0 && amount < row.lo)) return amount - row.lo;
   return 0;
 }
 
-// The price of a row at which the bound is highest, found step by step. It is where the lines of
-// two assignments cross, one that overruns the row and one that does not.
+// Searches for the price of a row at which the bound is highest. It is where the lines of two
+// assignments cross, one that exceeds the row and one that does not.
 class PriceSearch {
  public:
   // Prices are at most `highest`, and start at `price`.
@@ -43,8 +43,8 @@ class PriceSearch {
   const std::optional<PriceLine>& over() const { return over_; }
   const std::optional<PriceLine>& within() const { return within_; }
 
-  // Takes the bound at the current price, the assignment that sweeps suggest there, and one that
-  // keeps the row if there is one. False if no other price is worth a try.
+  // Takes the bound at the current price, the assignment that sweeps suggest there, and, if any, an
+  // assignment that keeps the row. Returns false if no other price is worth a try.
   bool Step(double bound, PriceLine suggested, std::optional<PriceLine> kept) {
     constexpr int kMostSteps = 14;
     if (bound > best_bound_) {
@@ -62,11 +62,11 @@ class PriceSearch {
  private:
   double limit() const { return upper_ ? row_.hi : row_.lo; }
 
-  // False if nothing is wrong without a price.
+  // Returns false if the assignment keeps the row without a price.
   bool Add(PriceLine line) {
     double slope = Slope(row_, price_, line.amount);
     if (price_ == 0 && slope == 0) return false;
-    // Lines for one bound of the row say nothing about the other.
+    // Lines for one bound of the row do not apply to the other.
     bool upper = price_ > 0 || (price_ == 0 && slope > 0);
     if (upper != upper_) {
       upper_ = upper;
@@ -78,13 +78,14 @@ class PriceSearch {
     (overruns ? over_ : within_) = std::move(line);
     return true;
   }
-  // An assignment within the row, if it is better at this price than the one that is known.
+  // Takes an assignment within the row, if it is better at this price than the known one.
   void AddWithin(PriceLine line) {
     auto value = [&](const PriceLine& l) { return l.cost + price_ * (l.amount - limit()); };
     if (!within_ || value(line) < value(*within_)) within_ = std::move(line);
   }
 
-  // Where the two lines cross, or further and further away as long as one of them is not known.
+  // Returns the crossing of the two lines, or increasingly distant prices while one line is
+  // unknown.
   double Next() {
     double next = 0;
     if (over_ && within_) {
@@ -103,7 +104,7 @@ class PriceSearch {
 
   CoreRow row_;
   double highest_;
-  // Which bound of the row the lines are for.
+  // The bound of the row that the lines are for.
   bool upper_ = true;
   double reach_ = kFirstReach;
   std::optional<PriceLine> over_ = {};

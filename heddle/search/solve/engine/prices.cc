@@ -1,4 +1,4 @@
-// Prices for rows: what a unit of each must cost for the bound to be largest.
+// Finds prices of rows that maximize the bound.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@
 namespace heddle::search {
 namespace {
 
-// The bound of a row that its price is for.
+// Returns the bound of a row that its price is for.
 double BoundOf(const CoreRow& row, double price) { return price > 0 ? row.hi : row.lo; }
 
 PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& prices,
@@ -23,16 +23,16 @@ PriceLine LineOf(const Core& core, uint32_t row, const std::vector<double>& pric
   return line;
 }
 
-// The highest price of each row: the largest step that one variable can make in it then outweighs
-// all costs together a thousand times. Beyond that, costs would drown in the rounding of priced
-// amounts.
+// Returns the highest price of each row: there, the largest step of one variable outweighs all
+// costs together a thousand times. At higher prices, the rounding errors of priced amounts would
+// exceed the costs.
 std::vector<double> HighestPrices(const Core& core, double all_costs) {
   std::vector<double> highest = LargestSteps(core);
   for (double& price : highest) price = price > 0 ? 1e3 * all_costs / price : 0;
   return highest;
 }
 
-// Steps of all prices along what assignments overrun (Polyak), each with a part of the last.
+// Changes all prices in proportion to the rows' excess (Polyak), with momentum.
 class PriceSteps {
  public:
   PriceSteps(const Core& core, std::vector<double> highest)
@@ -48,8 +48,8 @@ class PriceSteps {
     }
   }
 
-  // So far that the bound would rise by `missing` if it went on as it begins. False if nothing is
-  // overrun.
+  // Takes a step after which the bound would rise by `missing` if it kept its slope. Returns false
+  // if no row is exceeded.
   bool Take(std::vector<double>& prices, const std::vector<double>& amounts, double missing) {
     constexpr double kKept = 0.3;
     double norm = 0;
@@ -63,7 +63,7 @@ class PriceSteps {
     for (uint32_t r = 0; r < prices.size(); ++r) {
       if (scale_[r] == 0) continue;
       double next = prices[r] + missing / norm * direction_[r] / scale_[r];
-      // From one bound to the other only by way of no price; and a bound that is none has none.
+      // A price passes from one bound to the other only through 0. An infinite bound has no price.
       if (next * prices[r] < 0 || std::isinf(BoundOf(core_.rows[r], next))) next = 0;
       prices[r] = std::clamp(next, -highest_[r], highest_[r]);
     }
@@ -103,8 +103,7 @@ bool Search::FindPrices(Frame& frame, Sweeps& sweeps) {
   return closed;
 }
 
-// With the price of one row the bound rises as long as assignments overrun it, and falls from there
-// on.
+// The bound rises with the price of a row while assignments exceed it, and then falls.
 bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
   const Core& core = frame.core;
   std::vector<double> prices = sweeps.prices();
@@ -123,8 +122,8 @@ bool Search::FindPriceOf(uint32_t row, Frame& frame, Sweeps& sweeps) {
   return SetBestPrices(frame, sweeps, prices);
 }
 
-// Changes all prices in the direction of the amounts by which assignments exceed the rows. The length
-// of a step is the gap between bound and best cost; it shrinks if the bound does not rise.
+// Changes all prices in the direction of the amounts by which assignments exceed the rows. The
+// length of a step is the gap between bound and best cost; it shrinks if the bound does not rise.
 bool Search::FindAllPrices(Frame& frame, Sweeps& sweeps) {
   constexpr int kMostSteps = 60;
   const Core& core = frame.core;

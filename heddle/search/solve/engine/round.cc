@@ -7,10 +7,10 @@ namespace heddle::search {
 namespace {
 
 constexpr size_t kRepairWork = 1'000'000;
-// Work for each of them: its edges, and what it takes of rows.
+// Work per choice: its edges and its amounts.
 constexpr size_t kRepairOfChoice = 8;
 
-// What an assignment takes of all rows, as it changes.
+// The amounts of an assignment in all rows, as it changes.
 class RowUse {
  public:
   RowUse(const Core& core, const std::vector<uint32_t>& x) : core_(core), used_(Amounts(core, x)) {
@@ -18,7 +18,7 @@ class RowUse {
   }
 
   bool Keeps() const { return broken_ == 0; }
-  // By how much `used` is beyond the bounds of a row.
+  // Returns the distance of `used` beyond the bounds of a row.
   double Excess(size_t r, double used) const {
     return std::max({0.0, used - core_.rows[r].hi, core_.rows[r].lo - used});
   }
@@ -35,11 +35,11 @@ class RowUse {
  private:
   const Core& core_;
   std::vector<double> used_;
-  // Rows beyond their bounds.
+  // Number of rows beyond their bounds.
   size_t broken_ = 0;
 };
 
-// What each choice of a variable costs, the others being as they are.
+// Computes the cost of each choice of a variable, given the other variables.
 void ChoiceCosts(const Core& core, uint32_t v, const std::vector<uint32_t>& x,
                  std::vector<double>& cost) {
   cost = core.variables[v].cost;
@@ -50,11 +50,11 @@ void ChoiceCosts(const Core& core, uint32_t v, const std::vector<uint32_t>& x,
   }
 }
 
-// Variables that differ between two assignments and hang together.
+// Connected variables that differ between two assignments.
 struct Part {
   std::vector<uint32_t> variables;
   double saved = 0;
-  // Of all rows, in their largest steps.
+  // The sum over all rows, in units of their largest steps.
   double taken = 0;
 };
 
@@ -106,8 +106,8 @@ class Mixer {
     return part;
   }
 
-  // A variable's cost and that of its edges; of those inside the part half, since both ends count them. Beyond the part the two
-  // assignments agree.
+  // Returns the cost of a variable and its edges. Edges inside the part count half, because both
+  // ends count them. Beyond the part, the two assignments agree.
   double CostAt(uint32_t v, const std::vector<uint32_t>& x) const {
     double cost = core_.variables[v].cost[x[v]];
     for (uint32_t e : core_.variables[v].edges) {
@@ -173,7 +173,7 @@ bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x) {
   std::vector<double> steps = LargestSteps(core);
   RowUse use(core, x);
   std::vector<double> cost;
-  // Each change looks at all choices: so many in all are worth it.
+  // Each change examines all choices, which limits the number of changes.
   size_t choices = core.ChoiceCount();
   size_t most_changes = 1 + kRepairWork / (1 + choices);
   for (size_t change = 0; change < most_changes; ++change) {
@@ -194,7 +194,7 @@ bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x) {
           double then = used + term.amount[k] - term.amount[x[v]];
           nearer += (use.Excess(term.row, used) - use.Excess(term.row, then)) / steps[term.row];
         }
-        // What costs nothing, or less, is the better the nearer it brings.
+        // Among choices that cost nothing or less, prefers the ones with the largest reduction of the excess.
         double rate = nearer / std::max(1e-9 * std::abs(cost[x[v]]) + 1e-300, cost[k] - cost[x[v]]);
         if (nearer <= 1e-12 || rate <= best_rate) continue;
         best_rate = rate;

@@ -1,4 +1,4 @@
-// Assignments that keep the rows, made from others that do or do not.
+// Derives assignments that keep the rows from others.
 #pragma once
 
 #include <vector>
@@ -8,24 +8,26 @@
 
 namespace heddle::search {
 
-// What an assignment takes of each row.
+// Returns the amounts of an assignment in each row.
 std::vector<double> Amounts(const Core& core, const std::vector<uint32_t>& x);
 bool KeepsRows(const Core& core, const std::vector<uint32_t>& x);
-// The largest step that one variable can make in each row.
+// Returns the largest step that one variable can make in each row.
 std::vector<double> LargestSteps(const Core& core);
 
-// Each variable in turn takes what is cheapest with what earlier ones took.
+// Each variable in turn takes its cheapest choice, given the earlier ones.
 std::vector<uint32_t> Greedy(const Core& core);
 
-// From `kept`, which keeps all rows, goes over to `other` in parts: what differs and hangs together. The part that saves most for
-// what it takes goes first, as long as it saves anything and rows are kept.
+// Changes `kept`, which keeps all rows, to `other` in connected parts. Parts that save most per
+// amount go first, as long as they save anything and rows are kept.
 std::vector<uint32_t> Mix(const Core& core, const std::vector<uint32_t>& kept,
                           const std::vector<uint32_t>& other);
 
-// Changes one variable at a time until all rows are kept, each time what brings them nearest for its cost. False if nothing does.
+// Changes one variable at a time until all rows are kept. Each change is the one that reduces the
+// excess most per cost. Returns false if none does.
 bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x);
 
-// Changes one variable at a time as long as that saves something and keeps the rows, which `x` keeps.
+// Changes one variable at a time as long as this saves cost and keeps the rows. `x` must keep the
+// rows.
 void Polish(const Core& core, std::vector<uint32_t>& x);
 
 }  // namespace heddle::search

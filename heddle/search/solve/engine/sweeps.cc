@@ -59,7 +59,7 @@ void Sweeps::AddHalves() {
     size_t to_u = next;
     size_t to_v = to_u + u.size;
     next = to_v + v.size;
-    // Both ways, with what is added to each message; and what each takes however small it is.
+    // Work in both directions, with the additions to each message, and a constant.
     edge_work_ += 2 * edge.cost.size() + 8 * (size_t{u.size} + v.size) + 128;
     bool u_first = edge.u < edge.v;
     (u_first ? u.later : u.earlier).push_back({e, edge.v, to_u, to_v, true});
@@ -103,7 +103,7 @@ void Sweeps::Load(const Messages& known) {
       said_.assign(member.said.size(), kForbidden);
       for (size_t k = 0; k < about.size(); ++k)
         said_[member.place[k]] = std::min(said_[member.place[k]], about[k]);
-      // A choice that is forbidden in one problem may be possible in another.
+      // A choice that is forbidden in one problem may be feasible in another.
       for (double& said : said_) said = std::isfinite(said) ? said : 0;
       move.Say(i, said_);
     }
@@ -137,7 +137,7 @@ void Sweeps::SetPrices(std::vector<double> prices) {
   }
 }
 
-// What each choice costs, with all that neighbours have said.
+// Adds up the cost of each choice, with the messages of all neighbors.
 void Sweeps::Gather(const Node& node) {
   std::copy_n(&cost_[node.first], node.size, sum_.begin());
   for (const std::vector<Half>* side : {&node.earlier, &node.later}) {
@@ -148,7 +148,7 @@ void Sweeps::Gather(const Node& node) {
   }
 }
 
-// Adds the messages of moves. False if none of the choices is possible.
+// Adds the messages of moves. Returns false if no choice is feasible.
 bool Sweeps::GatherParts(const Node& node) {
   for (const MovePart& part : node.parts) {
     const MoveMessages::Member& member = part.move->Tell(part.member, move_scratch_);
@@ -157,7 +157,8 @@ bool Sweeps::GatherParts(const Node& node) {
   return *std::min_element(sum_.begin(), sum_.begin() + node.size) != kForbidden;
 }
 
-// Gives each move its share of the costs. The last variable of a move on the way keeps all of them.
+// Gives each move its share of the costs. The last variable of a move in this direction keeps all
+// of them.
 void Sweeps::SendToMoves(const Node& node, bool forward) {
   double least = *std::min_element(sum_.begin(), sum_.begin() + node.size);
   for (const MovePart& part : node.parts) {
@@ -176,8 +177,8 @@ void Sweeps::SendToMoves(const Node& node, bool forward) {
   }
 }
 
-// Tells the other end what its choices cost on this side, the cheapest taken as 0. Returns what
-// that was.
+// Sends the costs of the other end's choices on this side, minus their minimum. Returns the
+// minimum.
 double Sweeps::Send(const Node& node, const Half& half) {
   const double* in = &messages_[half.in];
   double* out = &messages_[half.out];
@@ -217,7 +218,7 @@ void Sweeps::Round(const Node& node, Rounding& rounding, bool keep_rows) {
   if (keep_rows) CountChoice(node, rounding.x[node.variable]);
 }
 
-// Choices with which a row can no more be kept.
+// Excludes choices with which a row can no longer be kept.
 void Sweeps::ForbidOverruns(const Node& node) {
   for (const CoreTerm& term : core_.variables[node.variable].terms) {
     auto [least, most] = std::ranges::minmax(term.amount);
@@ -264,7 +265,7 @@ double Sweeps::Run(bool rounds) {
     const Node& node = nodes_[i];
     Gather(node);
     if (!node.parts.empty() && !GatherParts(node)) return bound_ = kForbidden;
-    // All that is left of the cost of a move.
+    // The remaining cost of a move.
     for (const MovePart& part : node.parts) {
       if (node.variable == part.move->first())
         bound += part.move->members()[part.member].least_told;

@@ -2,9 +2,9 @@
 // 2015), and assignments rounded from its messages.
 //
 // Factors are edges and shared moves. Messages move costs between factors and variables; the cost
-// of an assignment stays the same. A run visits the variables in order and back. Each visit evens
-// out what the factors of a variable cost with each of its choices. The bound is the sum of the
-// least costs of all factors, and never falls.
+// of an assignment stays the same. A run visits the variables in order and back. Each visit
+// averages the costs that the factors of a variable have for each of its choices. The bound is the
+// sum of the minimum costs of all factors, and never falls.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace heddle::search {
 
-// An assignment in the making.
+// A partial or complete assignment.
 struct Rounding {
   // For every variable of the core.
   std::vector<uint32_t> x;
-  // Not if it takes a pair that is forbidden, or breaks a row that it should keep.
+  // False if it uses a forbidden pair, or breaks a row that it must keep.
   bool possible = false;
 };
 
@@ -41,31 +41,31 @@ class Sweeps {
   Sweeps(const Sweeps&) = delete;
   Sweeps& operator=(const Sweeps&) = delete;
 
-  // Forward and back. The bound afterwards, less what prices may make it wrong by. kForbidden if no
-  // assignment is possible.
+  // Runs forward and back. Returns the bound, minus the possible error from prices; kForbidden if
+  // no assignment is feasible.
   double Run(bool rounds = true);
   double bound() const { return bound_; }
   // Work of the last run (limit.h).
   size_t work() const { return edge_work_ + move_work_; }
 
   const std::vector<double>& prices() const { return prices_; }
-  // Messages stay. The bound is that of the next run.
+  // Keeps the messages. The bound is updated by the next run.
   void SetPrices(std::vector<double> prices);
 
-  // The least that a choice adds to `base()`, for each choice of each variable in turn. Known from
-  // the second run after prices were set.
+  // The minimum that a choice adds to `base()`, for each choice of each variable in turn. Known
+  // from the second run after prices were set.
   std::span<const double> excess() const { return excess_; }
   double base() const { return base_; }
 
   // The rounding of the last run that rounds: each variable in turn takes its best choice, given
   // the choices of earlier variables and the messages of later ones.
   const Rounding& rounded() const { return rounded_; }
-  // The same, but nothing is taken that leaves too little of a row for the rest. Not possible if
+  // The same, but without choices that leave too little of a row for the rest. Not feasible if
   // there are no rows.
   const Rounding& kept() const { return kept_; }
 
-  // Moves what the messages say into the costs of the core that this was made for. This object is
-  // of no use afterwards.
+  // Moves the messages into the costs of the core that this was made for. Do not use this object
+  // afterwards.
   void Absorb(Core& core) const;
   Messages MoveState() const;
 
@@ -74,7 +74,7 @@ class Sweeps {
   struct Half {
     uint32_t edge;
     uint32_t other;
-    // Where the messages to this end, and to the other, begin.
+    // Offsets of the messages to this end, and to the other.
     size_t in;
     size_t out;
     bool is_row;
@@ -86,15 +86,15 @@ class Sweeps {
   struct Node {
     uint32_t variable;
     uint32_t size;
-    // Where its choices begin.
+    // Offset of its choices.
     size_t first;
     std::vector<Half> earlier;
     std::vector<Half> later;
     std::vector<MovePart> parts;
-    // The share of its costs that each factor gets: one by the number of chains through it.
+    // The share of its costs that each factor gets: 1 / the number of chains through it.
     double share;
   };
-  // The least and the most that a row may still come to.
+  // The minimum and maximum that a row can still reach.
   struct RowRange {
     double least = 0;
     double most = 0;
@@ -127,7 +127,7 @@ class Sweeps {
   size_t edge_work_ = 0;
   size_t move_work_ = 0;
   double base_ = -kForbidden;
-  // How much the rounding of priced amounts may add to a bound.
+  // Upper bound of the rounding error of priced amounts in a bound.
   double price_error_ = 0;
   // For the choices of one variable.
   std::vector<double> sum_;

@@ -7,10 +7,10 @@
 
 namespace heddle::search {
 
-// By variable: numbers of choices, sorted.
+// By variable: indices of choices, sorted.
 using ChoiceSets = std::vector<std::vector<uint32_t>>;
 
-// The entries of `all` at these places.
+// Returns the entries of `all` at these positions.
 template <typename T>
 std::vector<T> Select(const std::vector<T>& all, const std::vector<uint32_t>& places) {
   std::vector<T> out;
@@ -19,7 +19,7 @@ std::vector<T> Select(const std::vector<T>& all, const std::vector<uint32_t>& pl
   return out;
 }
 
-// An assignment as numbered within the sets. Empty if it has other choices.
+// Converts an assignment to indices within the sets. Empty if it has other choices.
 inline std::vector<uint32_t> ToSubset(const ChoiceSets& sets, std::vector<uint32_t> x) {
   for (size_t v = 0; v < x.size(); ++v) {
     auto at = std::ranges::lower_bound(sets[v], x[v]);

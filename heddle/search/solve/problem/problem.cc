@@ -9,7 +9,7 @@
 namespace heddle::search {
 namespace {
 
-// Adds with the error of each addition carried along, so that the sum is as good as its terms.
+// A sum with error compensation, which is as exact as its terms.
 class Sum {
  public:
   void Add(double x) {
@@ -198,7 +198,7 @@ class ErrorFinder {
     ProblemSize size = SizeOf(problem_);
     if (size.choices > kMostChoices)
       return Report("{} choices, at most {}", Count(size.choices), Count(kMostChoices));
-    // A relation of a few pairs may still be a large matrix.
+    // A relation with few pairs can still be a large matrix.
     for (const PairwiseRelation& relation : problem_.relations) {
       if (size.entries <= kMostEntries) size.entries += choices(relation.u) * choices(relation.v);
     }

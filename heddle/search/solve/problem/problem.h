@@ -1,11 +1,11 @@
-// Pairwise problems, as data: variables that each take one of their choices, and costs of choices
-// alone, in pairs, and in shared moves.
+// Pairwise problems, as data: variables that each take one of their choices, and costs of single
+// choices, of pairs, and of shared moves.
 //
 //   minimize    sum over variables of cost[x] + sum over edges of matrix[x_u][x_v]
 //               + sum over moves of the price of the copies that x needs
 //   subject to  relations, restrictions and budgets
 //
-// A placement for every tensor, an action for every activation: what is decided is the caller's affair.
+// The caller defines the meaning, such as a placement for every tensor.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace heddle::search {
 using VariableId = Id<struct VariableTag>;
 using MatrixId = Id<struct MatrixTag>;
 
-// The cost of a choice, or of a pair, that must not be taken.
+// The cost of a forbidden choice or pair.
 inline constexpr double kForbidden = std::numeric_limits<double>::infinity();
 
 struct PairwiseVariable {
@@ -32,15 +32,15 @@ struct PairwiseVariable {
   std::vector<double> cost;
 };
 
-// At most one for two variables. A matrix has a row for each choice of `u` and a column for each of `v`; any number of edges may
-// share one.
+// A matrix has a row for each choice of `u` and a column for each of `v`. Edges may share a matrix.
+// Two variables have at most one edge.
 struct PairwiseEdge {
   VariableId u;
   VariableId v;
   MatrixId matrix;
 };
 
-// (x_u, x_v) is one of `pairs`. Where that is one to one, a single variable is left of the two.
+// (x_u, x_v) is one of `pairs`. A one-to-one relation leaves a single variable of the two.
 struct PairwiseRelation {
   VariableId u;
   VariableId v;
@@ -80,8 +80,8 @@ struct PairwiseProblem {
   std::vector<PairwiseBudget> budgets;
 };
 
-// What is taken on: the most choices of all variables, the most matrix entries of all edges and relations (a shared matrix counts
-// for each edge), and the largest number.
+// Limits: choices of all variables, matrix entries of all edges and relations (a shared matrix
+// counts for each edge), and the largest number.
 inline constexpr size_t kMostChoices = size_t{1} << 24;
 inline constexpr size_t kMostEntries = size_t{1} << 25;
 inline constexpr double kLargestNumber = 1e30;
@@ -92,29 +92,32 @@ struct ProblemSize {
   size_t edges = 0;
   size_t entries = 0;
 };
-// A move has an edge for each reader.
+// A move counts as an edge for each reader.
 ProblemSize SizeOf(const PairwiseProblem& problem);
 
-// Every mistake: sizes that do not fit, numbers that are none, ids out of range, things said twice. What counts, counts from 0.
+// Returns every error: wrong sizes, invalid numbers, indices out of range, duplicates. All indices
+// count from 0.
 Diagnostics FindErrors(const PairwiseProblem& problem);
 
-// What an assignment costs: kForbidden if it takes what must not be taken, or breaks a relation or a restriction. Budgets are
-// apart.
+// Returns the cost of an assignment; kForbidden if it uses a forbidden choice or pair, or breaks a
+// relation or a restriction. Ignores budgets.
 double Cost(const PairwiseProblem& problem, const std::vector<uint32_t>& x);
 
-// What an assignment takes of a budget.
+// Returns the amount of an assignment in a budget.
 double Amount(const PairwiseBudget& budget, const std::vector<uint32_t>& x);
-// How far beyond one of its bounds an amount may be and still counts as within: sums of fractions are seldom exact.
+// How far an amount may exceed a bound and still count as within: sums of fractions are seldom
+// exact.
 double BoundTolerance(const PairwiseBudget& budget, double bound);
 bool Keeps(const PairwiseBudget& budget, double amount);
 
-// A problem, or a budget, with these choices of each variable. Restrictions are dropped: the sets
-// hold allowed choices only.
+// Returns a problem, or a budget, with these choices of each variable. Restrictions are dropped:
+// the sets must contain allowed choices only.
 PairwiseBudget KeepChoices(const PairwiseBudget& budget, const ChoiceSets& kept);
 PairwiseProblem KeepChoices(const PairwiseProblem& problem, const ChoiceSets& kept);
 
-// The same problem with edges instead of moves: each reader pays for its own copies. Two variables
-// may have several edges. An assignment never costs less, and is possible in both or in neither.
+// Returns the problem with edges instead of moves: each reader pays for its own copies. Two
+// variables may have several edges. An assignment never costs less than in the original, and is
+// feasible in both or in neither.
 PairwiseProblem WithoutSharing(const PairwiseProblem& problem);
 
 }  // namespace heddle::search

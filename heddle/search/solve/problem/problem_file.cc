@@ -56,7 +56,7 @@ class ProblemReader {
     if (!value.is_array()) return Wrong(value, "a list");
     return value;
   }
-  // The entries of a list of `count` entries, which `shape` describes.
+  // Returns the entries of a list, which must have `count` entries, as many as `shape` describes.
   Result<std::vector<JsonValue>> Entries(JsonValue value, size_t count,
                                          std::string_view shape) const {
     HEDDLE_TRY(JsonValue list, List(value));
@@ -82,7 +82,7 @@ class ProblemReader {
     if (!value.is_number()) return Wrong(value, "a number");
     return value.number();
   }
-  // A text that messages and tables repeat: one line, not too long. Empty if it is missing.
+  // Reads a text for messages and tables: one line, of limited length. Empty if it is missing.
   Result<std::string> Word(JsonValue object, std::string_view name) const {
     std::optional<JsonValue> value = object.Find(name);
     if (!value) return std::string();
@@ -97,7 +97,7 @@ class ProblemReader {
     return std::string(text);
   }
 
-  // Reads each entry of a list that may be missing, and adds it to `to`.
+  // Reads each entry of an optional list, and adds it to `to`.
   template <typename T, typename To>
   Status ReadList(JsonValue object, std::string_view name,
                   Result<T> (ProblemReader::*read)(JsonValue) const, To& to) const {
@@ -190,7 +190,7 @@ class ProblemReader {
     PairwiseBudget budget;
     HEDDLE_RETURN_IF_ERROR(Require(value, "terms"));
     HEDDLE_TRY(budget.name, Word(value, "name"));
-    // A bound that is missing or null does not exist.
+    // A missing or null bound is infinite.
     for (auto [name, bound] : {std::pair("lo", &budget.lo), std::pair("hi", &budget.hi)}) {
       std::optional<JsonValue> found = value.Find(name);
       if (!found || found->is_null()) continue;

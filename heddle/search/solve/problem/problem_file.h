@@ -10,15 +10,16 @@ namespace heddle::search {
 
 struct ProblemFile {
   std::string name;
-  // What costs are counted in; may be empty.
+  // The unit of costs; may be empty.
   std::string unit;
   PairwiseProblem problem;
 };
 
-// The most text that is read, uncompressed.
+// Maximum size of the text, uncompressed.
 inline constexpr size_t kMostProblemText = size_t{64} << 20;
 
-// Fails if the text is not JSON, lacks something, or the problem has mistakes. `file` is the name in diagnostics.
+// Fails if the text is not JSON, is incomplete, or the problem has errors. `file` is the name in
+// diagnostics.
 Result<ProblemFile> ParseProblem(std::string bytes, std::string_view file);
 
 }  // namespace heddle::search

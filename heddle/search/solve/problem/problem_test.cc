@@ -1,4 +1,4 @@
-// Problem files: what is read, and what is refused.
+// Tests valid and invalid problem files.
 #include <random>
 #include <string>
 
@@ -35,7 +35,7 @@ std::string Gzipped(std::string_view text) {
   return out;
 }
 
-// The first message about a text, without its file; empty if it is fine.
+// Returns the first error of a text, without its file; empty if there is none.
 std::string MessageOf(std::string_view text) {
   Result<ProblemFile> parsed = ParseProblem(std::string(text), "p.json");
   if (parsed.ok()) return "";
@@ -151,11 +151,11 @@ TEST(ProblemFile, HostileTextsAreRefused) {
           .starts_with("not JSON: "));
   EXPECT_TRUE(MessageOf(std::string(kGood) + "}").starts_with("not JSON: "));
   EXPECT_TRUE(MessageOf(std::string_view("\xff\xfe\x00", 3)).starts_with("not JSON: "));
-  // Every prefix of a good text is refused.
+  // Every proper prefix of a valid text is invalid.
   for (size_t n = 0; n < kGood.size() - 1; ++n) EXPECT_NE(MessageOf(kGood.substr(0, n)), "");
 }
 
-// Damaged texts are refused or read, and nothing else happens.
+// Damaged texts are rejected or read, without crashes.
 TEST(ProblemFile, DamageDoesNoHarm) {
   std::mt19937 random(1);
   int read = 0;
@@ -174,7 +174,7 @@ TEST(ProblemFile, DamageDoesNoHarm) {
   EXPECT_GT(read, 100);
 }
 
-// A few bytes that stand for a problem which no memory holds.
+// A few bytes that describe a problem too large for any memory.
 TEST(ProblemFile, SizesAreBounded) {
   std::string costs = "[0";
   for (int k = 1; k < 6000; ++k) costs += ",0";

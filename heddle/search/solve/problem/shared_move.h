@@ -1,4 +1,4 @@
-// Shared moves: a tensor that one variable makes and others read. Readers that want it in the same
+// Shared moves: a tensor that one variable makes and others read. Readers that want the same
 // placement share the copy there, so the price of a move is not a sum over pairs of variables.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace heddle::search {
 
 class SharedReader {
  public:
-  // `wants` has for each choice the placements that it reads, each once.
+  // `wants` contains, for each choice, the placements that it reads, each once.
   SharedReader(uint32_t variable, const std::vector<std::vector<uint32_t>>& wants);
 
   uint32_t variable() const { return variable_; }
@@ -38,7 +38,7 @@ class SharedReader {
   std::vector<uint32_t> wants_;
 };
 
-// Prices by the place of a tensor and the placement that it is brought to.
+// Prices by the place of a tensor and the placement that it is copied to.
 struct MovePrices {
   size_t places() const { return all.size() / std::max(width, size_t{1}); }
   const double* Row(uint32_t place) const { return &all[place * width]; }
@@ -56,14 +56,14 @@ struct SharedMove {
   std::vector<uint32_t> lies;
   // In order of their variables. One of them may be `from`.
   std::vector<SharedReader> readers;
-  // Moves with fewer choices have the same.
+  // Moves with fewer choices share the same prices.
   std::shared_ptr<const MovePrices> prices;
 
   bool is_shared() const { return readers.size() > 1; }
 
-  // The price of all copies that an assignment needs.
+  // Returns the price of all copies that an assignment needs.
   double Cost(const std::vector<uint32_t>& x) const;
-  // Visits each copy: the variable that reads it first, and its price.
+  // Visits each copy: the first variable that reads it, and its price.
   template <typename Visit>
   void ForEachCopy(const std::vector<uint32_t>& x, Visit visit) const {
     std::vector<bool> made(prices->width);
@@ -80,10 +80,10 @@ struct SharedMove {
 std::vector<size_t> WantedBy(const std::vector<SharedReader>& readers, size_t placements);
 // By place: whether a choice leaves the tensor there.
 std::vector<bool> PlacesOf(const SharedMove& move);
-// The price of each choice of a reader by the place of the tensor, if it shares no copy.
+// Returns the price of each choice of a reader by the place of the tensor, without sharing.
 std::vector<double> PricesAlone(const SharedMove& move, const SharedReader& reader);
 
-// The move with these choices of its variables.
+// Returns the move with these choices of its variables.
 SharedMove KeepChoices(SharedMove move, const ChoiceSets& kept);
 
 }  // namespace heddle::search

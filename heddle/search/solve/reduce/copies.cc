@@ -12,22 +12,22 @@ struct Copies {
   std::vector<uint32_t> made;
 };
 
-// The largest number of placements with two readers each.
+// Returns the largest possible number of placements that have two readers each.
 size_t MostShared(const SharedMove& move) {
   size_t wants = 0;
   for (const SharedReader& reader : move.readers) wants += reader.most();
   return wants / 2;
 }
 
-// Matrix entries for each choice of the copies.
+// Returns the matrix entries for each choice of the copies.
 size_t WidthOf(const SharedMove& move) {
   size_t width = move.lies.size();
   for (const SharedReader& reader : move.readers) width += reader.choices();
   return width;
 }
 
-// All subsets of `from` with at most `most` elements, in order. False if there are more than
-// `limit`.
+// Lists all subsets of `from` with at most `most` elements, in order. Returns false if there are
+// more than `limit`.
 bool ListSets(const std::vector<uint32_t>& from, size_t most, size_t limit,
               std::vector<std::vector<uint32_t>>& out) {
   if (limit == 0) return false;

@@ -24,7 +24,7 @@ void Pick(std::vector<double>& values, const std::vector<uint32_t>& which) {
   values.resize(which.size());
 }
 
-// The choice of an eliminated variable that is best with what its neighbours took.
+// Returns the best choice of an eliminated variable, given its neighbors' choices.
 uint32_t BestChoice(const EliminatedVariable& gone, const std::vector<uint32_t>& x) {
   std::vector<double> cost = gone.cost;
   for (const EliminatedVariable::Neighbour& n : gone.neighbours) {

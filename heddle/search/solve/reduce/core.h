@@ -1,5 +1,5 @@
-// A problem on its way to an answer. Reductions make it smaller; a trail leads from any answer of
-// the smaller problem back to one of the larger, at the same cost.
+// A problem during its reduction. A trail converts any answer of the reduced problem back to an
+// answer of the original problem, at the same cost.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace heddle::search {
 
-// What the choices of a variable take of one row.
+// The amounts of a variable's choices in one row.
 struct CoreTerm {
   uint32_t row = 0;
   std::vector<double> amount;
@@ -25,7 +25,7 @@ struct CoreVariable {
   std::vector<uint32_t> edges;
   // In order of rows.
   std::vector<CoreTerm> terms;
-  // Choices may have become dominated since that was last looked for.
+  // Whether dominated choices must be searched again.
   bool unchecked = true;
 
   uint32_t size() const { return static_cast<uint32_t>(cost.size()); }
@@ -35,18 +35,18 @@ struct CoreVariable {
 struct CoreEdge {
   uint32_t u = 0;
   uint32_t v = 0;
-  // Where it stands in the lists of its variables.
+  // Its position in the lists of its variables.
   uint32_t at_u = 0;
   uint32_t at_v = 0;
   // Row-major, a row for each choice of `u`. Empty: the edge is gone.
   std::vector<double> cost;
-  // Choices may have lost their partners since that was last looked for.
+  // Whether choices without partners must be searched again.
   bool unchecked = true;
 
   bool gone() const { return cost.empty(); }
 };
 
-// A budget without what is decided already: lo <= sum of amounts <= hi, tolerances included.
+// A budget without decided amounts: lo <= sum of amounts <= hi, tolerances included.
 struct CoreRow {
   double lo = 0;
   double hi = 0;
@@ -62,7 +62,7 @@ struct EdgeView {
   }
 };
 
-// Steps of a trail. Each tells the answer before it from the answer after it.
+// Steps of a trail. Each determines the answer before it from the answer after it.
 struct KeptChoices {
   uint32_t variable;
   std::vector<uint32_t> kept;
@@ -74,16 +74,16 @@ struct FollowingVariable {
   std::vector<uint32_t> choice;
 };
 struct JoinedVariables {
-  // The one that stands for both afterwards.
+  // The variable that replaces both.
   uint32_t variable;
   uint32_t other;
-  // For each of its choices then, those of the two.
+  // For each of its choices, those of the two.
   std::vector<std::pair<uint32_t, uint32_t>> pairs;
 };
 struct EliminatedVariable {
   struct Neighbour {
     uint32_t variable;
-    // A row for each choice of the variable that is gone.
+    // A row for each choice of the eliminated variable.
     std::vector<double> cost;
   };
   uint32_t variable;
@@ -97,7 +97,7 @@ class Core {
   std::vector<CoreVariable> variables;
   std::vector<CoreEdge> edges;
   std::vector<CoreRow> rows;
-  // Reductions need a core without moves: `AddCopies` turns them into variables and edges.
+  // Reductions need a core without moves; `AddCopies` converts moves to variables and edges.
   std::vector<SharedMove> moves;
   double constant = 0;
   std::vector<TrailStep> trail;
@@ -112,22 +112,21 @@ class Core {
                            : EdgeView{e.cost.data(), 1, columns};
   }
 
-  // `cost` has a row for each choice of `u`. Adds to the edge that is there, if one is.
+  // `cost` has a row for each choice of `u`. Adds to the existing edge, if there is one.
   void AddEdge(uint32_t u, uint32_t v, std::vector<double> cost);
-  // Takes an edge away; its matrix, with a row for each choice of `variable`.
+  // Removes an edge. Returns its matrix, with a row for each choice of `variable`.
   std::vector<double> TakeEdge(uint32_t edge, uint32_t variable);
-  // All edges of a variable, with what they lead to.
+  // Removes all edges of a variable. Returns them with their other ends.
   std::vector<EliminatedVariable::Neighbour> TakeEdges(uint32_t variable);
-  // Keeps the choices that are not 0 in `keep`, which has a byte for each choice of each variable
-  // in turn. Each variable keeps one.
+  // Keeps the choices whose byte in `keep` is not 0. `keep` has a byte for each choice of each
+  // variable in turn. Each variable must keep one.
   void Keep(std::span<const uint8_t> keep);
-  // Makes `follower` go with `leader`, which has as many choices: `choice` says how.
+  // Makes `follower` follow `leader`, which has the same number of choices: `choice` maps them.
   void Follow(uint32_t leader, uint32_t follower, std::vector<uint32_t> choice);
-  // Makes one variable of two, under the number of the first: its choices are the pairs of theirs
-  // that are not forbidden.
+  // Joins two variables under the index of the first. Its choices are the pairs that are not
+  // forbidden.
   void Join(uint32_t a, uint32_t b);
-  // A core without moves: what is left of it, its variables renumbered. `from` has their old
-  // numbers.
+  // Returns the rest of a core without moves, with new indices. `from` receives the old indices.
   Core Copy(std::vector<uint32_t>& from) const;
 
   size_t VariableCount() const;
@@ -138,24 +137,24 @@ class Core {
   // Extends an answer of the reduced problem to the original problem. `x` has an entry for every
   // variable, removed or not.
   void Unwind(std::vector<uint32_t>& x) const;
-  // The choices that are left, as the problem numbers them. Only choices have been removed so far.
+  // Returns the remaining choices, with the problem's indices. Only choices may have been removed
+  // so far.
   ChoiceSets Kept() const;
 
  private:
-  // Adds what the choices `choice` of another variable take.
+  // Adds the amounts of the choices `choice` of another variable.
   void AddTerms(CoreVariable& to, const std::vector<CoreTerm>& terms,
                 std::span<const uint32_t> choice);
-  // Gives edges to a variable whose choice k stands for row choice[k] of their matrices.
+  // Adds edges to a variable whose choice k corresponds to row choice[k] of their matrices.
   void PutEdges(uint32_t variable, const std::vector<EliminatedVariable::Neighbour>& taken,
                 std::span<const uint32_t> choice);
 
-  // The edge of two variables, by their numbers. Looked up, never walked.
+  // Edges by pairs of variables. Only used for lookups, because its order is unspecified.
   std::unordered_map<uint64_t, uint32_t> edge_of_;
 };
 
-// The core of a problem, one-to-one relations contracted. Its variables have the numbers that they
-// have in the problem. Costs may still be kForbidden; `false` as second if a variable has no choice
-// left.
+// Makes the core of a problem, with one-to-one relations contracted. Variables keep their indices.
+// Costs may still be kForbidden. The second result is false if a variable has no choice left.
 std::pair<Core, bool> MakeCore(const PairwiseProblem& problem);
 
 // Replaces the moves by pairs, exactly. A move with several readers gets a variable whose choices
@@ -164,7 +163,7 @@ void AddCopies(Core& core);
 // Whether the matrices of these variables have at most `most_entries` entries.
 bool CopiesFit(std::span<const SharedMove> moves, size_t most_entries);
 
-// `rows x columns` turned round.
+// Transposes a `rows x columns` matrix.
 std::vector<double> Transpose(const std::vector<double>& matrix, size_t rows, size_t columns);
 
 }  // namespace heddle::search

@@ -1,4 +1,4 @@
-// Choices that another is never worse than, whatever the neighbours choose.
+// Removes dominated choices: another choice is never worse, whatever the neighbors choose.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -10,7 +10,7 @@
 namespace heddle::search {
 namespace {
 
-// Comparisons for one variable.
+// Maximum number of comparisons for one variable.
 constexpr size_t kMostWork = 4'000'000;
 
 class Dominance {
@@ -22,7 +22,7 @@ class Dominance {
       width_ += core_.variables[core_.Other(e, v)].size();
     }
     starts_.push_back(width_);
-    // All that a choice may cost at its neighbours, in one row; and the same by what neighbours choose.
+    // The costs of a choice for all choices of the neighbors, in one row; and transposed.
     profile_.resize(width_ * size_);
     columns_.resize(width_ * size_);
     for (size_t i = 0; i < variable_.edges.size(); ++i) {
@@ -41,7 +41,7 @@ class Dominance {
 
   size_t work() const { return work_ + 2 * profile_.size(); }
 
-  // Marks what is dominated; how many that are.
+  // Marks dominated choices. Returns their number.
   size_t Mark(uint8_t* keep) {
     size_t count = 0;
     for (size_t k = 0; k < size_; ++k) {
@@ -62,7 +62,8 @@ class Dominance {
   }
 
  private:
-  // The cheapest partner of a choice at each neighbour: there it is hardest to beat.
+  // Finds the cheapest partner of a choice at each neighbor: other choices are least likely to be
+  // better there.
   void FindCheapest(size_t k) {
     const double* row = profile_.data() + k * width_;
     cheapest_.clear();
@@ -70,7 +71,7 @@ class Dominance {
       cheapest_.push_back(starts_[i] + FirstLeast(row + starts_[i], starts_[i + 1] - starts_[i]));
   }
 
-  // How much more each other choice costs there.
+  // Computes how much more each other choice costs there.
   void CompareThere(size_t k) {
     there_.resize(size_);
     for (size_t other = 0; other < size_; ++other)
@@ -91,7 +92,8 @@ class Dominance {
     return true;
   }
 
-  // Wherever neighbours are. Begins with what it costs where `k` is cheapest, and ends as soon as that is too much.
+  // Compares at all choices of the neighbors. Starts with the cost where `k` is cheapest, and stops
+  // once it is too large.
   bool NeverWorse(size_t k, size_t other) {
     const double* a = profile_.data() + k * width_;
     const double* b = profile_.data() + other * width_;
@@ -118,8 +120,8 @@ class Dominance {
   size_t work_ = 0;
 };
 
-// Without neighbours, and with one row at most, it takes no comparison of all with all: in order of what they take, choices that
-// are not cheaper than all before them are dominated.
+// Without neighbors, and with at most one row, avoids comparing all pairs: in order of amounts, a
+// choice is dominated if it is not cheaper than all before it.
 bool MarkInOrder(const Core& core, const CoreVariable& variable, uint8_t* keep, size_t& count) {
   if (!variable.edges.empty() || variable.terms.size() != 1) return false;
   const CoreTerm& term = variable.terms[0];

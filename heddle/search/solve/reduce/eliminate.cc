@@ -1,4 +1,4 @@
-// Variables whose best choice follows from those of one or two others.
+// Eliminates variables whose best choice follows from those of one or two others.
 #include <algorithm>
 #include <queue>
 
@@ -8,7 +8,8 @@
 namespace heddle::search {
 namespace {
 
-// For each choice of `u` the one of `v` that it leaves possible, if that is one to one; else empty.
+// Returns, for each choice of `u`, the only possible choice of `v`; empty if the edge is not one to
+// one.
 std::vector<uint32_t> OneToOne(const Core& core, const CoreEdge& edge) {
   uint32_t size = core.variables[edge.u].size();
   if (core.variables[edge.v].size() != size) return {};
@@ -41,7 +42,7 @@ class Eliminator {
     while (!offers_.empty() && !options_.limit.Spent()) {
       auto [work, v] = offers_.top();
       offers_.pop();
-      // The variable may have changed since.
+      // The variable may have changed since it was queued.
       if (Work(v) != work) continue;
       bool bridge = core_.variables[v].size() > 1 && core_.variables[v].edges.size() == 2;
       if (bridge && entries_ + work / core_.variables[v].size() > most_entries_) continue;
@@ -55,10 +56,10 @@ class Eliminator {
  private:
   using WorkAndVariable = std::pair<size_t, uint32_t>;
   static constexpr size_t kNever = SIZE_MAX;
-  // What every elimination takes, however small it is.
+  // Work of any elimination, however small.
   static constexpr size_t kStep = 256;
 
-  // The steps that it takes to eliminate a variable, or kNever.
+  // Returns the steps for eliminating a variable, or kNever.
   size_t Work(uint32_t v) const {
     const CoreVariable& variable = core_.variables[v];
     if (variable.gone() || !variable.terms.empty()) return kNever;
@@ -66,7 +67,7 @@ class Eliminator {
     if (variable.edges.size() > 2) return kNever;
     size_t work = variable.size();
     for (uint32_t e : variable.edges) work *= core_.variables[core_.Other(e, v)].size();
-    // With one neighbour, it takes no more than to read the matrix.
+    // With one neighbor, the work is that of reading the matrix.
     return variable.edges.size() < 2 || work <= options_.most_work ? work : kNever;
   }
   void Offer(uint32_t v) {
@@ -95,7 +96,7 @@ class Eliminator {
     ++counts_.eliminated;
   }
 
-  // One choice: what it costs is known.
+  // A single choice: its cost is a constant.
   void Fix(const EliminatedVariable& gone) {
     core_.constant += gone.cost[0];
     for (const auto& n : gone.neighbours) {
@@ -104,7 +105,7 @@ class Eliminator {
     }
   }
 
-  // One neighbour: it costs what is best with each of its choices.
+  // One neighbor: adds the best cost for each of its choices.
   void PassOn(const EliminatedVariable& gone) {
     const auto& [neighbour, matrix] = gone.neighbours[0];
     std::vector<double>& cost = core_.variables[neighbour].cost;
@@ -113,7 +114,7 @@ class Eliminator {
     for (size_t k = 0; k < cost.size(); ++k) cost[k] += least[k];
   }
 
-  // Two neighbours: an edge between them.
+  // Two neighbors: adds an edge between them.
   void Bridge(const EliminatedVariable& gone) {
     const auto& [a, a_cost] = gone.neighbours[0];
     const auto& [b, b_cost] = gone.neighbours[1];
@@ -129,7 +130,8 @@ class Eliminator {
   Core& core_;
   const ReduceOptions& options_;
   ReduceCounts& counts_;
-  // An upper bound on the entries of all matrices, and the most that there may be: bridges may be larger than what they replace.
+  // Upper bound of the entries of all matrices, and its limit: bridges can be larger than the
+  // matrices that they replace.
   size_t entries_;
   size_t most_entries_;
   std::priority_queue<WorkAndVariable, std::vector<WorkAndVariable>, std::greater<>> offers_;

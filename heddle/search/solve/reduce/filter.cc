@@ -1,4 +1,4 @@
-// Choices that no answer can take: arc consistency over the edges, and bounds on the rows.
+// Removes choices that no answer uses: arc consistency over the edges, and bounds on the rows.
 #include <algorithm>
 #include <cmath>
 
@@ -50,7 +50,8 @@ class Filter {
   }
 
  private:
-  // For each choice of each end, where its last known partner stands. All before that one are out.
+  // For each choice of each end, the index of its last known partner. All earlier choices are
+  // removed.
   struct Supports {
     std::vector<uint32_t> row;
     std::vector<uint32_t> column;
@@ -107,7 +108,7 @@ class Filter {
     limit_.Spend(2 * steps);
   }
 
-  // The least and the most that a variable can take of a row.
+  // Returns the minimum and maximum amount of a variable in a row.
   std::pair<double, double> Range(const RowTerm& t) {
     double least = HUGE_VAL;
     double most = -HUGE_VAL;
@@ -145,7 +146,8 @@ class Filter {
 
   Core& core_;
   const Limit& limit_;
-  // A byte for each choice of each variable; where each variable's begin; how many are left.
+  // A byte for each choice of each variable; the offset of each variable; and the number of choices
+  // left.
   std::vector<uint8_t> keep_;
   std::vector<size_t> first_;
   std::vector<uint32_t> left_;

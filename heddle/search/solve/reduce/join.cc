@@ -1,4 +1,4 @@
-// Which variables to make one of.
+// Selects variables to join.
 #include <algorithm>
 
 #include "heddle/search/solve/reduce/reduce.h"
@@ -21,7 +21,7 @@ class Joiner {
     }
     std::ranges::stable_sort(order, {}, [&](uint32_t v) { return core_.variables[v].size(); });
     size_t count = 0;
-    // Variables without neighbours meet in the rows only: any two will do.
+    // Variables without neighbors interact only through rows, so any two are suitable.
     uint32_t lonely = kNone;
     for (uint32_t v : order) {
       if (touched_[v]) continue;
@@ -38,7 +38,7 @@ class Joiner {
  private:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // The neighbour with the fewest choices that has not changed yet.
+  // Returns the unchanged neighbor with the fewest choices.
   uint32_t Partner(uint32_t v) const {
     uint32_t best = kNone;
     for (uint32_t e : core_.variables[v].edges) {
@@ -59,7 +59,7 @@ class Joiner {
     for (uint32_t v : {a, b}) {
       for (uint32_t e : core_.variables[v].edges) {
         uint32_t other = core_.Other(e, v);
-        // The edge between the two is seen from both of them.
+        // Both variables have the edge between them.
         if (other == a) continue;
         entries -= core_.edges[e].cost.size();
         if (other != b) entries += choices * core_.variables[other].size();
@@ -70,7 +70,7 @@ class Joiner {
     return true;
   }
 
-  // Neighbours stay as they are for this time: their matrices have just grown.
+  // Skips neighbors in this pass, because their matrices have just grown.
   void Join(uint32_t a, uint32_t b) {
     for (uint32_t v : {a, b}) {
       touched_[v] = true;

@@ -1,5 +1,6 @@
-// When to stop and hand back the best that is known: when so much work is done. Time decides only where somebody asks for that, so that the
-// same problem gives the same answer on every machine, however busy it is.
+// Limits the work of a search, which then returns the best result so far. Work is counted, not
+// measured: the same problem gives the same answer on every machine and under any load. Time limits
+// are opt-in.
 #pragma once
 
 #include <algorithm>
@@ -9,32 +10,37 @@
 #include <memory>
 #include <utility>
 
+#include "heddle/core/base/host.h"
+
 namespace heddle::search {
 
-// A unit of work is an entry of a matrix that is read once. Everything else counts as many as take about as long.
+// A limit. A unit of work is the time of reading one matrix entry; other work counts in multiples
+// of it.
 struct Allowance {
   uint64_t work = UINT64_MAX;
-  // By the clock, which is asked now and then.
+  // Seconds by the clock, which is checked from time to time.
   double seconds = HUGE_VAL;
 
-  // What one core of a server of 2020 does in a second, so that people may think in seconds. `heddle-auto-bench` compares: proofs for Llama 3 405B on
-  // 32 x 8 and Qwen 3 30B-A3B on 8 x 8 come to 0.35e9 and 0.4e9, searches in large matrices (1B on 2 x 4 x 8) to 0.6e9.
+  // Work per second of one core of a server of 2020, so that users can think in seconds.
+  // `heddle-auto-bench` measures it: proofs for Llama 3 405B on 32 x 8 and Qwen 3 30B-A3B on 8 x 8
+  // reach 0.35e9 and 0.4e9; searches in large matrices (1B on 2 x 4 x 8) reach 0.6e9.
   static constexpr double kWorkPerSecond = 5e8;
-  // The work of so many seconds, however long that takes here.
+  // Returns the work of this number of seconds, however long it takes on this machine.
   static Allowance Work(double seconds) {
     return {static_cast<uint64_t>(std::clamp(seconds * kWorkPerSecond, 0.0, 1e18))};
   }
   static Allowance Clock(double seconds) { return {UINT64_MAX, seconds}; }
 };
 
-// Copies share what is left.
+// The remaining work. Copies share it.
 class Limit {
  public:
-  // None.
+  // Unlimited.
   Limit() = default;
   explicit Limit(const Allowance& allowance) : Limit(allowance, nullptr) {}
 
-  // A share of what is left, and so much work at least. What is spent of it is spent of this, too.
+  // Returns a share of the remaining work, at least `least`. Spending it also spends from this
+  // limit.
   Limit Part(double share, uint64_t least = 0) const {
     if (!state_) return {};
     auto work = static_cast<uint64_t>(share * static_cast<double>(state_->left));
@@ -45,13 +51,14 @@ class Limit {
     for (State* state = state_.get(); state != nullptr; state = state->whole.get()) {
       state->left -= std::min(state->left, work);
       state->unseen += work;
-      if (state->unseen < kLook || state->end == HUGE_VAL) continue;
+      if (state->unseen < kLook) continue;
       state->unseen = 0;
-      if (Now() >= state->end) state->left = 0;
+      PollHost();
+      if (state->end != HUGE_VAL && Now() >= state->end) state->left = 0;
     }
   }
   bool Spent() const { return state_ && state_->left == 0; }
-  // The share of all of it that is left.
+  // Returns the remaining share of the whole limit.
   double ShareLeft() const {
     if (!state_) return 1;
     double share = static_cast<double>(state_->left) / static_cast<double>(state_->given.work);
@@ -60,7 +67,7 @@ class Limit {
   }
 
  private:
-  // Work from one look at the clock to the next: about a millisecond.
+  // Work between two checks of the clock, about a millisecond.
   static constexpr uint64_t kLook = 1'000'000;
 
   struct State {
@@ -68,7 +75,7 @@ class Limit {
     uint64_t left;
     double end;
     uint64_t unseen;
-    // What this is a part of.
+    // The limit that this one is a part of.
     std::shared_ptr<State> whole;
   };
 

@@ -48,7 +48,7 @@ TEST(Limit, NoneIsNeverSpent) {
   EXPECT_EQ(none.ShareLeft(), 1);
 }
 
-// Whatever the clock says, an hour is not over yet, and no time is.
+// An hour has not passed, and a limit of zero seconds has, independent of the machine's speed.
 TEST(Limit, TheClockIsAskedAsWorkIsDone) {
   EXPECT_TRUE(Limit(Allowance::Clock(0)).Spent());
   Limit hour(Allowance::Clock(3600));

@@ -1,4 +1,5 @@
-// From a problem to its core: restrictions and forbidden choices applied, variables tied one to one put together.
+// Makes the core of a problem: applies restrictions and forbidden choices, and merges variables
+// with one-to-one relations.
 #include <algorithm>
 
 #include "heddle/search/solve/reduce/core.h"
@@ -8,7 +9,8 @@ namespace {
 
 constexpr uint32_t kNoChoice = UINT32_MAX;
 
-// For each choice of `u` the one of `v` that goes with it, or kNoChoice. Empty if the relation is not one to one.
+// Returns, for each choice of `u`, the choice of `v` in the relation, or kNoChoice. Empty if it is
+// not one to one.
 std::vector<uint32_t> AsFunction(const PairwiseRelation& relation, uint32_t u_size,
                                  uint32_t v_size) {
   std::vector<uint32_t> to(u_size, kNoChoice);
@@ -89,7 +91,7 @@ class CoreMaker {
     }
   }
 
-  // Puts together what is tied to `leader`, directly or not.
+  // Merges all variables that are tied to `leader`, directly or indirectly.
   void AddGroup(uint32_t leader) {
     std::vector<uint32_t> members{leader};
     std::vector<bool> valid = allowed_[leader];
@@ -132,7 +134,7 @@ class CoreMaker {
       choice.resize(kept.size());
       if (member != leader) core_.trail.push_back(FollowingVariable{member, leader, choice});
     }
-    // On the way back the followers come first: they ask for the leader's choice as the core numbers it.
+    // When unwinding, followers come first: they need the leader's choice in the core's numbering.
     core_.trail.insert(core_.trail.end() - static_cast<ptrdiff_t>(members.size() - 1),
                        KeptChoices{leader, std::move(kept)});
   }
@@ -148,7 +150,7 @@ class CoreMaker {
         core_.variables[a].cost[k] += matrix[rows[k] * width + columns[k]];
       return;
     }
-    // Whoever keeps all choices of both has them in order.
+    // If all choices of both are kept, they are in the original order.
     bool whole = u == a && v == b && rows.size() == size(u) && columns.size() == width;
     if (whole) return core_.AddEdge(a, b, matrix);
     std::vector<double> cost;
@@ -170,7 +172,7 @@ class CoreMaker {
   void AddRows() {
     for (const PairwiseBudget& budget : problem_.budgets) {
       auto row = static_cast<uint32_t>(core_.rows.size());
-      // Half of the tolerance is for what is to be found, half for the rounding of sums on the way.
+      // Half of the tolerance is for the result, and half for the rounding of sums on the way.
       core_.rows.push_back({budget.lo - BoundTolerance(budget, budget.lo) / 2,
                             budget.hi + BoundTolerance(budget, budget.hi) / 2});
       for (const BudgetTerm& term : budget.terms) AddTerm(row, term);
@@ -191,7 +193,7 @@ class CoreMaker {
   std::vector<std::vector<bool>> allowed_;
   std::vector<std::vector<Link>> links_;
   std::vector<PairwiseRelation> general_;
-  // For each variable the one that decides for it, and its choice for each choice of that one.
+  // For each variable, its leader, and its choice for each choice of the leader.
   std::vector<uint32_t> leader_;
   std::vector<std::vector<uint32_t>> choice_;
 };

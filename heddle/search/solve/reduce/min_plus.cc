@@ -7,8 +7,9 @@
 namespace heddle::search {
 namespace {
 
-// Machines that have them take wider vectors. Nothing is multiplied, so that all round alike. Which to take is decided before sanitizers are
-// ready.
+// Uses wider vectors on machines that have them. There are no products, so all variants round the
+// same way. The variant is selected before sanitizers are initialized, so builds with
+// AddressSanitizer have one.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define HEDDLE_WIDE __attribute__((target_clones("avx2", "default")))
@@ -18,7 +19,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Compilers make of it what the machine has.
+// A vector type that compilers map to the machine's registers.
 using Lanes = double __attribute__((vector_size(32)));
 
 void MinInto(double* __restrict out, const double* __restrict row, double base, size_t size) {
@@ -38,7 +39,8 @@ HEDDLE_WIDE void MinOverRows(const double* matrix, size_t rows, size_t columns, 
 
 HEDDLE_WIDE void MinOverColumns(const double* matrix, size_t rows, size_t columns,
                                 const double* add, double* out) {
-  // Many minima at once: the order of comparisons does not matter, and the machine need not wait for the last.
+  // Computes several minima together: the order of comparisons does not matter, and the machine
+  // does not wait for each.
   constexpr size_t kWidth = sizeof(Lanes) / sizeof(double);
   constexpr size_t kAtOnce = 4;
   for (size_t r = 0; r < rows; ++r) {
@@ -77,7 +79,7 @@ HEDDLE_WIDE void MinOverInner(const double* a, const double* b, size_t inner, si
 }
 
 HEDDLE_WIDE size_t FirstLeast(const double* row, size_t size) {
-  // First what it is, four at once, and then where.
+  // First finds the minimum, four entries at a time, and then its index.
   double least[4] = {kInfinity, kInfinity, kInfinity, kInfinity};
   size_t i = 0;
   for (; i + 4 <= size; i += 4) {

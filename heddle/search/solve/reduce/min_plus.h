@@ -1,4 +1,4 @@
-// Sums and minima over matrices: where the time goes, in a file of its own that is compiled for speed.
+// Sums and minima over matrices. They take most of the time, so this file is compiled for speed.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,11 @@ void MinOverColumns(const double* matrix, size_t rows, size_t columns, const dou
 void MinOverInner(const double* a, const double* b, size_t inner, size_t rows, size_t columns,
                   const double* add, double* out);
 
-// Where the least stands, the first of equals. There is one.
+// Returns the index of the minimum, the first of equals. `size` must not be 0.
 size_t FirstLeast(const double* row, size_t size);
 // out[i] += row[i] - base
 void AddDifference(const double* row, double base, size_t size, double* out);
-// The largest b[i] - a[i]. Where both are infinite, that is no number, and passed over.
+// Returns the largest b[i] - a[i], ignoring entries where both are infinite.
 double LargestDifference(const double* a, const double* b, size_t size);
 
 }  // namespace heddle::search

@@ -8,7 +8,7 @@ bool Reduce(Core& core, const ReduceOptions& options, ReduceCounts& counts) {
     options.limit.Spend(core.edges.size());
     bool changed = ContractEdges(core, counts);
     changed |= EliminateVariables(core, options, counts);
-    // What was decided may have left nothing but what is forbidden.
+    // The decisions so far may have only forbidden costs.
     if (core.constant == kForbidden) return false;
     if (options.limit.Spent()) return true;
     if (!changed && !RemoveDominated(core, options, counts)) return true;

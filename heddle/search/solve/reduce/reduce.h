@@ -1,4 +1,5 @@
-// Reductions that keep at least one best answer. What they decide becomes part of the core's trail.
+// Reductions that keep at least one optimal answer. Their decisions become part of the core's
+// trail.
 #pragma once
 
 #include <cstddef>
@@ -8,50 +9,53 @@
 
 namespace heddle::search {
 
-// What reductions did, for reports.
+// The effects of reductions, for reports.
 struct ReduceCounts {
-  // Choices that no answer can take, and choices that another is never worse than.
+  // Choices that no answer can use, and dominated choices.
   size_t impossible = 0;
   size_t dominated = 0;
-  // Variables that follow another, and variables that their neighbours decide.
+  // Variables that follow another, and variables that their neighbors determine.
   size_t contracted = 0;
   size_t eliminated = 0;
 };
 
 struct ReduceOptions {
-  // Reductions stop early, and have done less, when it is spent.
+  // Reductions stop early when the limit is spent.
   Limit limit;
-  // An elimination that takes more steps is left undone.
+  // Maximum steps of an elimination.
   size_t most_work = 4'000'000;
 };
 
-// All of them, until none finds anything. False if there is no answer.
+// Runs all reductions until none changes the core. Returns false if there is no answer.
 bool Reduce(Core& core, const ReduceOptions& options, ReduceCounts& counts);
 
-// Takes away choices that are forbidden, have no partner at some neighbour, or break a row whatever the others do. False if a
-// variable has no choice left.
+// Removes choices that are forbidden, have no partner at some neighbor, or break a row whatever the
+// others do. Returns false if a variable has no choice left.
 bool FilterChoices(Core& core, const ReduceOptions& options, ReduceCounts& counts);
 
-// Amounts that are the same for every choice of a variable move into the bounds of the row; rows that cannot be broken any more
-// go. False if a row cannot be kept.
+// Moves amounts that are equal for all choices of a variable into the bounds of the row, and
+// removes rows that cannot be broken. Returns false if a row cannot be kept.
 bool SimplifyRows(Core& core);
 
-// Of two variables whose edge leaves each choice one partner, one follows the other. Whether there were any.
+// If an edge leaves each choice one partner, one variable follows the other. Returns whether there
+// were any.
 bool ContractEdges(Core& core, ReduceCounts& counts);
 
-// Decides variables without amounts that have one choice, or at most two neighbours. Whether there were any.
+// Eliminates variables without amounts that have one choice, or at most two neighbors. Returns
+// whether there were any.
 bool EliminateVariables(Core& core, const ReduceOptions& options, ReduceCounts& counts);
 
-// Takes away choices that another is never worse than. Whether there were any.
+// Removes dominated choices: another is never worse. Returns whether there were any.
 bool RemoveDominated(Core& core, const ReduceOptions& options, ReduceCounts& counts);
 
-// Makes one of two variables, for as many pairs as fit the limits: first where both together have the fewest choices. A bound by
-// messages can only get better by that, and what has more than two neighbours can be eliminated at last. How many pairs.
+// Joins pairs of variables within the limits, those with the fewest pairs of choices first. A join
+// can only improve the bound of messages, and allows variables with more than two neighbors to be
+// eliminated. Returns the number of joins.
 struct JoinLimits {
-  // Choices of two variables that have become one; and if they have no neighbours, so that no matrix grows.
+  // Maximum choices of a joined variable; and if it has no neighbors, so that no matrix grows.
   size_t choices = 0;
   size_t lonely_choices = 0;
-  // Entries of all matrices afterwards.
+  // Maximum entries of all matrices after the joins.
   size_t entries = 0;
 };
 size_t JoinVariables(Core& core, const JoinLimits& limits);

@@ -1,4 +1,4 @@
-// Rows, as amounts get decided.
+// Simplifies rows when amounts are decided.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ struct RowRange {
   double most = 0;
 };
 
-// Takes out amounts that are no choice, and says what the rest may add up to.
+// Removes constant amounts. Returns the ranges of the remaining sums.
 std::vector<RowRange> TakeConstants(Core& core) {
   std::vector<RowRange> ranges(core.rows.size());
   for (CoreVariable& variable : core.variables) {

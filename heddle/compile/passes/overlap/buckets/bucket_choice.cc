@@ -15,18 +15,19 @@
 namespace heddle::compile {
 namespace {
 
-// When anchors begin if only collectives that cannot be moved away hold compute up; with `reorder_compute`, if nothing does.
-std::vector<Nanos> AnchorTimes(const StepShape& shape, const price::SimGraph& sim,
+// Times at which anchors begin if compute waits only for collectives that cannot be moved away;
+// with `reorder_compute`, if it never waits.
+std::vector<Nanos> AnchorTimes(const ScheduleConstraints& constraints, const price::SimGraph& sim,
                                const std::vector<bool>& merged, bool reorder_compute) {
   std::vector<Nanos> times{sim.around()};
-  for (uint32_t anchor : shape.anchors())
+  for (uint32_t anchor : constraints.anchors())
     times.push_back(times.back() + sim.tasks()[anchor].compute);
   if (reorder_compute) return times;
-  // By anchor: how much longer than the compute that may run beside them its collectives take.
-  std::vector<Nanos> stall(shape.anchors().size() + 1);
-  for (size_t c = 0; c < shape.collectives().size(); ++c) {
-    const StepShape::Collective& one = shape.collectives()[c];
-    if (merged[c] || one.deadline == StepShape::kNone) continue;
+  // Indexed by anchor: the time by which its collectives exceed the compute that may overlap them.
+  std::vector<Nanos> stall(constraints.anchors().size() + 1);
+  for (size_t c = 0; c < constraints.collectives().size(); ++c) {
+    const ScheduleConstraints::Collective& one = constraints.collectives()[c];
+    if (merged[c] || one.deadline == ScheduleConstraints::kNone) continue;
     Nanos beside = times[one.deadline] - times[std::min(one.release, one.deadline)];
     stall[one.deadline] = std::max(stall[one.deadline], one.length - beside);
   }
@@ -38,32 +39,34 @@ std::vector<Nanos> AnchorTimes(const StepShape& shape, const price::SimGraph& si
   return times;
 }
 
-// What a way to merge is made for.
+// Parameters of one way to merge collectives.
 struct BucketTerms {
-  // The most that a sequence holds.
+  // The memory limit of a sequence.
   Bytes room;
-  // What hands in no more than this is merged first, across what hands in more: packing that costs more than its launch.
+  // Merge launches up to this size first, passing over larger ones, for which packing takes longer
+  // than a launch.
   Bytes largest;
-  // How much slower communicators are taken to be, in hundredths: several sequences share them.
+  // The assumed time of communicators in percent, because several sequences share them.
   int64_t slower = 100;
-  // What of packing counts, in hundredths: the rest is done while compute stands still for others.
+  // The counted share of packing in percent. The rest happens while compute waits for other
+  // collectives.
   int64_t packing = 100;
 };
 
-// Launches that are together already: one, or a bucket.
+// Launches that are already merged: one, or a bucket.
 struct Unit {
   std::vector<NodeId> members;
   uint32_t stream = 0;
   bool reduction = false;
-  // Places among anchors, as a StepShape has them.
+  // Positions among anchors, as in ScheduleConstraints.
   uint32_t release = 0;
-  uint32_t deadline = StepShape::kNone;
+  uint32_t deadline = ScheduleConstraints::kNone;
   Nanos length = {};
   Bytes given = {};
   Bytes held = {};
   int64_t tensors = 0;
 
-  // Where members of a bucket meet: gathers where they are needed, reductions where they are made.
+  // Where the members of a bucket meet: gathers at their use, reductions at their inputs.
   uint32_t place() const { return reduction ? release : deadline; }
   bool operator==(const Unit& other) const { return members == other.members; }
 };
@@ -83,7 +86,7 @@ Unit Joined(std::span<const Unit> units, Nanos length) {
   return all;
 }
 
-// By bytes and number of tensors.
+// Hashes bytes and number of tensors.
 struct SizeHash {
   size_t operator()(const std::pair<Bytes, int64_t>& size) const {
     return MixHash(static_cast<uint64_t>(size.first.value), static_cast<uint64_t>(size.second));
@@ -93,26 +96,26 @@ using Prices = std::unordered_map<std::pair<Bytes, int64_t>, price::BucketCost, 
 
 class BucketChooser {
  public:
-  // What is alive in the order without anything ahead leaves room under `cap`.
+  // Memory that the order without early starts leaves below `cap` is available for buckets.
   BucketChooser(const Module& module, const Graph& graph, const price::CostModel& model,
                 const price::SimGraph& sim, Bytes cap, Freedom freedom)
-      : graph_(graph), shape_(graph, sim, freedom), collectives_(model, module.mesh) {
-    std::vector<bool> mergeable(shape_.collectives().size());
-    for (size_t i = 0; i < shape_.collectives().size(); ++i) {
-      NodeId id(shape_.collectives()[i].start);
+      : graph_(graph), constraints_(graph, sim, freedom), collectives_(model, module.mesh) {
+    std::vector<bool> mergeable(constraints_.collectives().size());
+    for (size_t i = 0; i < constraints_.collectives().size(); ++i) {
+      NodeId id(constraints_.collectives()[i].start);
       std::optional<BucketKey> key;
       if (IsUnshard(graph, id) || IsGradReduction(graph, id)) key = KeyOf(graph, id);
       mergeable[i] = key.has_value();
-      (key ? sequences_[*key] : fixed_).push_back(UnitOf(shape_.collectives()[i]));
+      (key ? sequences_[*key] : fixed_).push_back(UnitOf(constraints_.collectives()[i]));
     }
     for (auto& [key, sequence] : sequences_) std::ranges::stable_sort(sequence, {}, &Unit::place);
-    times_ = AnchorTimes(shape_, sim, mergeable, freedom == Freedom::kAll);
-    compute_ = AnchorTimes(shape_, sim, mergeable, true).back();
-    free_ = ListScheduler(shape_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
+    times_ = AnchorTimes(constraints_, sim, mergeable, freedom == Freedom::kAll);
+    compute_ = AnchorTimes(constraints_, sim, mergeable, true).back();
+    free_ = ListScheduler(constraints_, sim).Run({.cap = cap, .ahead = false}, nullptr).live;
     for (Bytes& bytes : free_) bytes = std::max(Bytes{}, cap - bytes);
   }
 
-  // First what is small, across what is not; then all that is there.
+  // Merges small launches first, passing over large ones, and then all of them.
   Result<Buckets> Choose(const BucketTerms& terms) {
     std::map<BucketKey, Units> units = sequences_;
     if (terms.largest.value != INT64_MAX) HEDDLE_RETURN_IF_ERROR(CutAll(terms, units));
@@ -130,10 +133,11 @@ class BucketChooser {
     return all;
   }
 
-  // Whether collectives that cannot be moved away hold compute up for more than a tenth of the step.
+  // Whether collectives that cannot be moved away stall compute for more than a tenth of the step.
   bool StandsStill() const { return (times_.back() - compute_) * 10 > times_.back(); }
 
-  // Sizes up to which to merge first: all, and those below sizes that make up much of what travels.
+  // Sizes up to which to merge first: all, and sizes just below those with a large share of the
+  // bytes.
   std::vector<Bytes> Largest() const {
     std::map<Bytes, Bytes> of_size;
     Bytes all;
@@ -157,7 +161,7 @@ class BucketChooser {
   }
 
  private:
-  Unit UnitOf(const StepShape::Collective& c) const {
+  Unit UnitOf(const ScheduleConstraints::Collective& c) const {
     NodeId id(c.start);
     Unit unit{.members = {id},
               .stream = c.stream,
@@ -171,7 +175,8 @@ class BucketChooser {
     return unit;
   }
 
-  // Each sequence is cut beside what the others do: first as they are, then as they were cut.
+  // Divides each sequence given the others: first with the launches as they are, then with their
+  // buckets.
   Status CutAll(const BucketTerms& terms, std::map<BucketKey, Units>& units) {
     const std::map<BucketKey, Units> given = units;
     const int rounds = given.size() > 1 ? 2 : 1;
@@ -223,15 +228,15 @@ class BucketChooser {
     };
     for (size_t i = 0; i < sequence.size(); ++i)
       add_up_to(sequence[i].place(), problem.jobs[i].others, problem.jobs[i].others_due);
-    add_up_to(StepShape::kNone, problem.others, problem.others_due);
+    add_up_to(ScheduleConstraints::kNone, problem.others, problem.others_due);
   }
 
-  // When an anchor begins; INT64_MAX for none.
+  // The time at which an anchor begins; INT64_MAX for none.
   Nanos TimeOf(uint32_t place) const {
-    return place == StepShape::kNone ? Nanos{INT64_MAX} : times_[place];
+    return place == ScheduleConstraints::kNone ? Nanos{INT64_MAX} : times_[place];
   }
 
-  // What is free from one place up to another. A bucket is packed into a copy, so half of that may be held.
+  // Free memory between two positions. A bucket is packed into a copy, so it may hold half of that.
   Bytes RoomBetween(uint32_t first, uint32_t last) const {
     Bytes room{INT64_MAX};
     for (size_t i = first; i <= last && i < free_.size(); ++i) room = std::min(room, free_[i]);
@@ -258,7 +263,7 @@ class BucketChooser {
       tensors.push_back(tensors.back() + unit.tensors);
     }
     problem.compute = times_.back();
-    // That prices are known: of one they are, and then of more.
+    // Check that prices exist: for one tensor, and for several.
     HEDDLE_RETURN_IF_ERROR(collectives_.Bucket(kind, given[1], 1, over));
     Prices& prices = prices_[*KeyOf(graph_, launch)];
     problem.price = [this, kind, over, given, tensors, terms, &prices](size_t first, size_t last) {
@@ -277,21 +282,21 @@ class BucketChooser {
   }
 
   const Graph& graph_;
-  StepShape shape_;
+  ScheduleConstraints constraints_;
   price::CollectiveCosts collectives_;
-  // Equal layers have buckets of equal sizes.
+  // Cached, because equal layers have buckets of equal sizes.
   std::map<BucketKey, Prices> prices_;
-  // In the order of their places.
+  // In the order of their positions.
   std::map<BucketKey, Units> sequences_;
-  // What is launched as it is.
+  // Launches that stay as they are.
   Units fixed_;
   std::vector<Nanos> times_;
   Nanos compute_;
-  // By anchor.
+  // Indexed by anchor.
   std::vector<Bytes> free_;
 };
 
-// Ways to try, by effort.
+// Parameters to try, by effort.
 std::vector<BucketTerms> TermsToTry(const BucketChooser& chooser, Effort effort) {
   if (effort == Effort::kFast) return {{MiB(1024), {INT64_MAX}, 115}};
   const bool best = effort == Effort::kBest;

@@ -5,21 +5,22 @@
 namespace heddle::compile {
 namespace {
 
-// States that are kept of each prefix, and jobs of a bucket; a sequence of a dozen never has more.
+// States kept per prefix, and jobs per bucket. A sequence of a dozen jobs never exceeds either.
 constexpr size_t kMostStates = 32;
 constexpr size_t kMostMembers = 48;
 
-// The jobs up to some place are in buckets: the communicator is free then, and compute is so much behind.
+// The state after the jobs up to some position are in buckets: when the communicator is free, and
+// the delay of compute.
 struct State {
   Nanos free;
   Nanos delay;
-  // The bucket that ends here begins at this job, with this state of its prefix.
+  // The last bucket begins at this job, after this state of its prefix.
   uint32_t begin = 0;
   uint32_t from = 0;
   uint32_t buckets = 0;
 };
 
-// The ways to cut a prefix that no other way beats, by rising delay and falling time at which the
+// Non-dominated ways to divide a prefix, by increasing delay and decreasing time at which the
 // communicator is free.
 class Front {
  public:
@@ -36,7 +37,7 @@ class Front {
     }
   }
 
-  // The same for several states, by rising delay and falling free time.
+  // Adds several states, sorted by increasing delay and decreasing free time.
   void Merge(const std::vector<State>& states) {
     if (states.empty()) return;
     auto at = std::ranges::upper_bound(states_, states[0], Before);
@@ -45,7 +46,7 @@ class Front {
       while (at != states_.end() && !Before(*first, *at)) ++at;
       if (at == states_.begin() || first->free < std::prev(at)->free) break;
     }
-    // Usually no new state is better than a known one.
+    // Usually no new state is better than the known ones.
     if (first == states.end()) return;
     merged_.assign(states_.begin(), at);
     auto keep = [&](const State& state) {
@@ -59,13 +60,13 @@ class Front {
     states_.swap(merged_);
   }
 
-  // Whether a state is better than this one, and than any with more delay and a later free time.
+  // Whether any state is better than this one, and than all with more delay and a later free time.
   bool Beats(const State& state) const {
     auto at = std::ranges::upper_bound(states_, state.delay, {}, &State::delay);
     return at != states_.begin() && std::prev(at)->free < state.free;
   }
 
-  // At most kMostStates of them, evenly, with both ends.
+  // At most kMostStates of them, evenly spaced, with both ends.
   std::vector<State> Take() {
     if (states_.size() <= kMostStates) return std::move(states_);
     std::vector<State> some;
@@ -100,10 +101,11 @@ class Chooser {
     }
   }
 
-  // When a bucket from `begin` up to `end`, of which `room` may be held, can begin, if compute is not behind.
+  // The time at which a bucket [begin, end), which may hold `room`, can begin if compute is not
+  // delayed.
   Nanos Ready(size_t begin, size_t end, Bytes room) const {
     Nanos ready = earliest_[end];
-    // Jobs before `gone` must have been needed, so that this bucket has room.
+    // Jobs before `gone` must have been needed by then, so that the bucket fits into memory.
     auto gone =
         static_cast<size_t>(std::ranges::lower_bound(held_, held_[end] - room) - held_.begin());
     gone = std::min(gone, begin);
@@ -113,8 +115,8 @@ class Chooser {
   }
   // Adds the states after that bucket, which follows one of `states`.
   //
-  // `states` are sorted by rising delay and falling free time, and mostly so are those after them.
-  // No state is better than the first one in which the bucket waits for compute and nothing else.
+  // `states` are sorted by increasing delay and decreasing free time, and so are most resulting
+  // states. No state is better than the first one in which the bucket only waits for compute.
   void AddNext(const std::vector<State>& states, size_t begin, size_t end, Nanos ready,
                const price::BucketCost& cost, Front& front) {
     sorted_.clear();
@@ -141,13 +143,13 @@ class Chooser {
     KeepUp(state, problem_.others_due);
     return std::max(state.free, problem_.compute + state.delay);
   }
-  // Whether the bucket fits into the room, or has one member.
+  // Whether the bucket fits into `room`, or has one member.
   bool Allowed(size_t begin, size_t end, Bytes room) const {
     return end - begin == 1 || held_[end] - held_[begin] <= room;
   }
 
  private:
-  // The communicator is idle when the bucket begins, and its earlier work was not late.
+  // Whether the communicator is idle when the bucket begins, and its earlier work was not late.
   bool WaitsForCompute(const State& state, size_t begin, Nanos ready,
                        const price::BucketCost& cost) const {
     const Nanos free = state.free + problem_.jobs[begin].others;
@@ -158,7 +160,8 @@ class Chooser {
   State Next(const State& state, size_t begin, size_t end, Nanos ready,
              const price::BucketCost& cost) const {
     State next = state;
-    // Others up to the first member are launched before the bucket, those up to the last behind it.
+    // Other work up to the first member is launched before the bucket; work up to the last member,
+    // after it.
     next.free += problem_.jobs[begin].others;
     KeepUp(next, problem_.jobs[begin].others_due);
     next.free = std::max(next.free, ready + state.delay + cost.ahead) + cost.length;
@@ -171,7 +174,7 @@ class Chooser {
     next.buckets = state.buckets + 1;
     return next;
   }
-  // What is done when the communicator is free was due then.
+  // Delays compute if work of the communicator finishes after it was needed.
   static void KeepUp(State& state, Nanos due) {
     if (due.value != INT64_MAX) state.delay = std::max(state.delay, state.free - due);
   }

@@ -1,9 +1,11 @@
-// Buckets of one sequence of collectives, by dynamic programming: which neighbours to launch together.
+// Divides a sequence of collectives into buckets of neighbours by dynamic programming.
 //
-// A sequence runs on one communicator beside compute that takes `compute` by itself. A bucket begins when the one before is done
-// and all of its members are released, and compute stands still if it is not done when the first member is needed. What packing
-// takes on the compute stream moves everything behind it. A bucket begins when what was needed before has let go of enough memory
-// for it. Other collectives of the communicator are launched as they are needed, between the jobs. The answer is the best of all ways to cut the sequence.
+// A sequence runs on one communicator, alongside compute that takes `compute` if it never waits. A
+// bucket begins when the previous one is done, all its members are released, and enough memory is
+// free. Compute stalls if a bucket is not done when its first member is needed. Packing on the
+// compute stream delays everything after it. Other collectives of the communicator are launched
+// when they are needed, between the jobs. The solution is optimal among all ways to divide the
+// sequence.
 #pragma once
 
 #include <functional>
@@ -14,15 +16,15 @@
 namespace heddle::compile {
 
 struct BucketJob {
-  // By the clock of compute that never stands still; INT64_MAX for what nobody needs.
+  // Times of compute that never waits; INT64_MAX if no node needs the result.
   Nanos release;
   Nanos deadline;
-  // What one rank hands in, and what is alive from the start until the deadline.
+  // Input bytes of one rank, and memory that is alive from the start to the deadline.
   Bytes given;
   Bytes held;
-  // The most that a bucket with this job may hold.
+  // The maximum memory of a bucket with this job.
   Bytes room;
-  // What else the communicator does between the job before and this one, and when that is needed.
+  // Other work of the communicator between the previous job and this one, and its deadline.
   Nanos others;
   Nanos others_due{INT64_MAX};
 };
@@ -30,14 +32,14 @@ struct BucketJob {
 struct BucketProblem {
   std::vector<BucketJob> jobs;
   Nanos compute;
-  // What else the communicator does behind the last job, and when that is needed.
+  // Other work of the communicator after the last job, and its deadline.
   Nanos others;
   Nanos others_due{INT64_MAX};
-  // The price of jobs from `first` up to `last` together.
+  // The price of jobs [first, last) in one bucket.
   std::function<price::BucketCost(size_t first, size_t last)> price;
 };
 
-// The begins of buckets that end the step first; of equal ones, fewer.
+// The begins of the buckets with which the step ends first; among equals, the fewest buckets.
 std::vector<size_t> ChooseBuckets(const BucketProblem& problem);
 
 }  // namespace heddle::compile

@@ -10,7 +10,7 @@
 namespace heddle::compile {
 namespace {
 
-// By the name of what is waited for, which merging keeps: the bucket.
+// The bucket of each waited value, by name, because merging keeps names.
 std::unordered_map<std::string_view, size_t> BucketOfName(const Graph& graph,
                                                           const Buckets& buckets) {
   std::vector<size_t> bucket_of(graph.node_count(), buckets.size());
@@ -28,7 +28,7 @@ std::unordered_map<std::string_view, size_t> BucketOfName(const Graph& graph,
   return names;
 }
 
-// The first bucket of the same kind that begins behind this one, or their number.
+// The first bucket of the same kind that begins after this one, or the number of buckets.
 size_t NextOfKind(const Graph& graph, const Buckets& buckets, size_t bucket) {
   const NodeId first = buckets[bucket][0];
   size_t next = buckets.size();
@@ -39,7 +39,8 @@ size_t NextOfKind(const Graph& graph, const Buckets& buckets, size_t bucket) {
   return next;
 }
 
-// The buckets that begin in one layer of a run, for all of its layers; the others as they are, without what is in these.
+// Copies the buckets that begin in one layer of a run to all its layers. Other buckets stay,
+// without the members of these.
 class BucketRepeater {
  public:
   BucketRepeater(const Graph& graph, const std::vector<LayerRun>& runs)

@@ -1,4 +1,4 @@
-// Ways to merge that differ from one way in one bucket: neighbours for a local search.
+// Variations of one bucket: neighbours for a local search.
 #pragma once
 
 #include <optional>
@@ -10,17 +10,17 @@
 
 namespace heddle::compile {
 
-// The bucket that compute stands still longest for, by its place in `buckets`; their number if there is none. `merged` is `graph` with
-// these buckets, and `timeline` is of it.
+// The index in `buckets` of the bucket with the longest exposed time, or their number if there is
+// none. `merged` is `graph` with these buckets, and `timeline` is that of `merged`.
 size_t MostExposed(const Graph& graph, const Buckets& buckets, const Graph& merged,
                    const price::Timeline& timeline);
 
-// The bucket is launched with fewer of its members. Those that are needed last go with the next bucket of its kind, or by
-// themselves.
+// Variations in which the bucket has fewer members. The members needed last move to the next bucket
+// of its kind, or are launched separately.
 std::vector<Buckets> WithShorter(const Graph& graph, const Buckets& buckets, size_t bucket);
 
-// Equal layers, which `runs` has, get the same buckets: those of a late layer, where a step runs steadily. None if they have, or there
-// are none.
+// Gives the equal layers of `runs` the same buckets: those of a late layer, where the step is in a
+// steady state. Nullopt if they already have them, or if no layers repeat.
 std::optional<Buckets> Repeated(const Graph& graph, const std::vector<LayerRun>& runs,
                                 const Buckets& buckets);
 

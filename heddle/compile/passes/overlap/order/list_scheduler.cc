@@ -4,33 +4,37 @@
 
 namespace heddle::compile {
 
-using Role = StepShape::Role;
-using Collective = StepShape::Collective;
-constexpr uint32_t kNone = StepShape::kNone;
+using Role = ScheduleConstraints::Role;
+using Collective = ScheduleConstraints::Collective;
+constexpr uint32_t kNone = ScheduleConstraints::kNone;
 
-ListScheduler::ListScheduler(const StepShape& shape, const price::SimGraph& sim)
-    : shape_(shape), sim_(sim), needs_(sim.storage_count()), seen_(shape.node_count()) {
-  for (uint32_t node = 0; node < shape.node_count(); ++node) {
+ListScheduler::ListScheduler(const ScheduleConstraints& constraints, const price::SimGraph& sim)
+    : constraints_(constraints),
+      sim_(sim),
+      needs_(sim.storage_count()),
+      seen_(constraints.node_count()) {
+  for (uint32_t node = 0; node < constraints.node_count(); ++node) {
     for (uint32_t storage : sim.needs(NodeId(node))) ++needs_[storage];
   }
   soonest_.push_back(sim.around());
-  for (uint32_t anchor : shape.anchors()) soonest_.push_back(soonest_.back() + CostOf(anchor));
+  for (uint32_t anchor : constraints.anchors())
+    soonest_.push_back(soonest_.back() + CostOf(anchor));
   SetLatestStarts();
 }
 
 void ListScheduler::Reset(const ListOptions& options, const ListedOrder* base) {
   options_ = options;
   out_ = {};
-  out_.order.reserve(shape_.node_count());
-  out_.live.resize(shape_.anchors().size());
+  out_.order.reserve(constraints_.node_count());
+  out_.live.resize(constraints_.anchors().size());
   now_ = sim_.around();
-  listed_.assign(shape_.node_count(), false);
-  reachable_.assign(shape_.node_count(), false);
-  open_.resize(shape_.node_count());
-  for (uint32_t node = 0; node < shape_.node_count(); ++node)
-    open_[node] = static_cast<uint32_t>(shape_.before(node).size());
+  listed_.assign(constraints_.node_count(), false);
+  reachable_.assign(constraints_.node_count(), false);
+  open_.resize(constraints_.node_count());
+  for (uint32_t node = 0; node < constraints_.node_count(); ++node)
+    open_[node] = static_cast<uint32_t>(constraints_.before(node).size());
   streams_.assign(sim_.streams().size(), {});
-  end_.assign(shape_.collectives().size(), Nanos{-1});
+  end_.assign(constraints_.collectives().size(), Nanos{-1});
   watched_.clear();
   free_waits_.clear();
   packed_.clear();
@@ -44,17 +48,19 @@ void ListScheduler::Reset(const ListOptions& options, const ListedOrder* base) {
   if (base != nullptr) future_.emplace_back(base->live);
 }
 
-// From the last deadline to the first: each collective of a stream is done when it is needed, and when the next must start.
+// From the last deadline to the first: each collective of a stream must be done when it is needed,
+// and before the next one must start.
 void ListScheduler::SetLatestStarts() {
-  latest_.assign(shape_.collectives().size(), Nanos{INT64_MAX});
+  latest_.assign(constraints_.collectives().size(), Nanos{INT64_MAX});
   std::vector<Queued> all;
-  for (uint32_t c = 0; c < shape_.collectives().size(); ++c) {
-    if (!shape_.collectives()[c].reduction) all.push_back({shape_.collectives()[c].deadline, c});
+  for (uint32_t c = 0; c < constraints_.collectives().size(); ++c) {
+    if (!constraints_.collectives()[c].reduction)
+      all.push_back({constraints_.collectives()[c].deadline, c});
   }
   std::ranges::sort(all, std::greater<>());
   std::vector<Nanos> next(sim_.streams().size(), Nanos{INT64_MAX});
   for (const Queued& queued : all) {
-    const Collective& c = shape_.collectives()[queued.collective];
+    const Collective& c = constraints_.collectives()[queued.collective];
     Nanos due = c.deadline == kNone ? Nanos{INT64_MAX} : soonest_[c.deadline];
     next[c.stream] = latest_[queued.collective] = std::min(due, next[c.stream]) - c.length;
   }
@@ -62,14 +68,15 @@ void ListScheduler::SetLatestStarts() {
 
 ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* base) {
   Reset(options, base);
-  for (uint32_t node = 0; node < shape_.node_count(); ++node) {
+  for (uint32_t node = 0; node < constraints_.node_count(); ++node) {
     if (open_[node] == 0 && !reachable_[node]) Ready(node);
   }
   KeepFirst(options.kept);
-  for (; cursor_ < shape_.anchors().size(); ++cursor_) {
-    uint32_t anchor = shape_.anchors()[cursor_];
+  for (; cursor_ < constraints_.anchors().size(); ++cursor_) {
+    uint32_t anchor = constraints_.anchors()[cursor_];
     if (listed_[anchor]) continue;
-    if (options_.move_compute && options_.most_deferred.value > 0 && shape_.deferrable(anchor)) {
+    if (options_.move_compute && options_.most_deferred.value > 0 &&
+        constraints_.deferrable(anchor)) {
       deferred_.push_back(anchor);
       out_.moved = true;
       deferred_time_ += CostOf(anchor);
@@ -81,33 +88,34 @@ ListedOrder ListScheduler::Run(const ListOptions& options, const ListedOrder* ba
   }
   while (first_deferred_ < deferred_.size()) RunDeferred();
   Fill({INT64_MAX});
-  // Waits for reductions stand in the order of their launches, each where it is done.
-  for (uint32_t c : std::vector<uint32_t>(watched_)) EmitWith(shape_.collectives()[c].wait);
-  for (uint32_t node = 0; node < shape_.node_count(); ++node) {
+  // Waits for reductions are in launch order, each where it is done.
+  for (uint32_t c : std::vector<uint32_t>(watched_)) EmitWith(constraints_.collectives()[c].wait);
+  for (uint32_t node = 0; node < constraints_.node_count(); ++node) {
     if (!listed_[node]) EmitWith(node);
   }
   return std::move(out_);
 }
 
 void ListScheduler::KeepFirst(uint32_t count) {
-  for (uint32_t node = 0; node < std::min<size_t>(count, shape_.node_count()); ++node) {
+  for (uint32_t node = 0; node < std::min<size_t>(count, constraints_.node_count()); ++node) {
     Emit(node);
-    if (shape_.role(node) != Role::kAnchor) continue;
-    cursor_ = shape_.place(node) + 1;
-    out_.live[shape_.place(node)] = most_live_;
+    if (constraints_.role(node) != Role::kAnchor) continue;
+    cursor_ = constraints_.place(node) + 1;
+    out_.live[constraints_.place(node)] = most_live_;
     most_live_ = live_;
   }
 }
 
 void ListScheduler::RunAnchor(uint32_t anchor) {
   std::vector<uint32_t> missing = Missing(anchor);
-  // Whatever is needed now and was not started.
+  // Starts needed collectives that have not been started.
   for (uint32_t node : missing) {
-    if (!listed_[node] && shape_.role(node) == Role::kStart && CanStart(shape_.collective_of(node)))
-      Start(shape_.collective_of(node));
+    if (!listed_[node] && constraints_.role(node) == Role::kStart &&
+        CanStart(constraints_.collective_of(node)))
+      Start(constraints_.collective_of(node));
   }
   while (options_.move_compute && first_deferred_ < deferred_.size() &&
-         !shape_.deferrable(anchor)) {
+         !constraints_.deferrable(anchor)) {
     Nanos stall = StallBefore(missing);
     uint32_t next = deferred_[first_deferred_];
     if (!listed_[next] && (stall * 2 < CostOf(next) || stall.value == 0)) break;
@@ -134,7 +142,7 @@ void ListScheduler::RunAnchor(uint32_t anchor) {
     if (!listed_[node] && node != anchor) Emit(node);
   }
   if (!listed_[anchor]) Emit(anchor);
-  out_.live[shape_.place(anchor)] = most_live_;
+  out_.live[constraints_.place(anchor)] = most_live_;
   most_live_ = live_;
   EmitDoneWaits();
 }
@@ -145,16 +153,17 @@ void ListScheduler::Advance(uint32_t node) {
     now_ += task.ahead;
     Stream& stream = streams_[task.stream];
     stream.free = std::max(stream.free, now_) + task.alone();
-    if (shape_.role(node) == Role::kStart) end_[shape_.collective_of(node)] = stream.free;
-  } else if (shape_.role(node) == Role::kWait) {
-    now_ = std::max(now_, end_[shape_.collective_of(node)]);
+    if (constraints_.role(node) == Role::kStart)
+      end_[constraints_.collective_of(node)] = stream.free;
+  } else if (constraints_.role(node) == Role::kWait) {
+    now_ = std::max(now_, end_[constraints_.collective_of(node)]);
   }
   now_ += task.compute;
 }
 
 void ListScheduler::StartEarlierThan(uint32_t start) {
-  while (next_start_ < shape_.collectives().size()) {
-    uint32_t earlier = shape_.collectives()[next_start_].start;
+  while (next_start_ < constraints_.collectives().size()) {
+    uint32_t earlier = constraints_.collectives()[next_start_].start;
     if (earlier >= start) return;
     ++next_start_;
     EmitWith(earlier);
@@ -162,18 +171,18 @@ void ListScheduler::StartEarlierThan(uint32_t start) {
 }
 
 void ListScheduler::Emit(uint32_t node) {
-  if (options_.strict && shape_.role(node) == Role::kStart) StartEarlierThan(node);
+  if (options_.strict && constraints_.role(node) == Role::kStart) StartEarlierThan(node);
   Advance(node);
   CountMemory(node);
   listed_[node] = true;
   out_.order.push_back(NodeId(node));
-  if (shape_.role(node) == Role::kWait) {
-    std::erase(watched_, shape_.collective_of(node));
-    std::erase(free_waits_, shape_.collective_of(node));
+  if (constraints_.role(node) == Role::kWait) {
+    std::erase(watched_, constraints_.collective_of(node));
+    std::erase(free_waits_, constraints_.collective_of(node));
   }
-  if (shape_.role(node) == Role::kStart) {
-    uint32_t number = shape_.collective_of(node);
-    const Collective& c = shape_.collectives()[number];
+  if (constraints_.role(node) == Role::kStart) {
+    uint32_t number = constraints_.collective_of(node);
+    const Collective& c = constraints_.collectives()[number];
     streams_[c.stream].queue.erase({c.deadline, number});
     streams_[c.stream].reductions.erase(number);
     if (c.wait != kNone && (c.reduction || c.feeds)) {
@@ -185,16 +194,17 @@ void ListScheduler::Emit(uint32_t node) {
   if (!reachable_[node]) Ready(node);
 }
 
-// The node could be listed, or is: whoever it was missing for has one less to wait for. Followers are listed only when asked for.
+// Called when the node becomes ready or is listed: its successors have one less missing node.
+// Followers are listed only on request.
 void ListScheduler::Ready(uint32_t node) {
   ready_.assign(1, node);
   while (!ready_.empty()) {
     uint32_t at = ready_.back();
     ready_.pop_back();
     if (reachable_[at]) continue;
-    if (!listed_[at] && shape_.role(at) == Role::kStart) {
-      uint32_t number = shape_.collective_of(at);
-      const Collective& c = shape_.collectives()[number];
+    if (!listed_[at] && constraints_.role(at) == Role::kStart) {
+      uint32_t number = constraints_.collective_of(at);
+      const Collective& c = constraints_.collectives()[number];
       if (c.reduction) {
         streams_[c.stream].reductions.insert(number);
       } else {
@@ -202,9 +212,9 @@ void ListScheduler::Ready(uint32_t node) {
       }
       continue;
     }
-    if (!listed_[at] && shape_.role(at) != Role::kFollower) continue;
+    if (!listed_[at] && constraints_.role(at) != Role::kFollower) continue;
     reachable_[at] = true;
-    for (uint32_t later : shape_.after(at)) {
+    for (uint32_t later : constraints_.after(at)) {
       if (--open_[later] == 0) ready_.push_back(later);
     }
   }
@@ -215,7 +225,7 @@ std::vector<uint32_t> ListScheduler::Missing(uint32_t node) {
   ++walk_;
   seen_[node] = walk_;
   for (size_t i = 0; i < missing.size(); ++i) {
-    for (uint32_t earlier : shape_.before(missing[i])) {
+    for (uint32_t earlier : constraints_.before(missing[i])) {
       if (listed_[earlier] || seen_[earlier] == walk_) continue;
       seen_[earlier] = walk_;
       missing.push_back(earlier);
@@ -237,13 +247,13 @@ bool ListScheduler::IsFree(uint32_t node) {
   ++walk_;
   open_walk_.assign(1, node);
   for (size_t i = 0; i < open_walk_.size(); ++i) {
-    for (uint32_t earlier : shape_.before(open_walk_[i])) {
+    for (uint32_t earlier : constraints_.before(open_walk_[i])) {
       if (listed_[earlier] || seen_[earlier] == walk_) continue;
       seen_[earlier] = walk_;
-      if (shape_.role(earlier) == Role::kWait) {
-        Nanos end = end_[shape_.collective_of(earlier)];
+      if (constraints_.role(earlier) == Role::kWait) {
+        Nanos end = end_[constraints_.collective_of(earlier)];
         if (end.value < 0 || end > now_) return false;
-      } else if (shape_.role(earlier) != Role::kFollower) {
+      } else if (constraints_.role(earlier) != Role::kFollower) {
         return false;
       }
       open_walk_.push_back(earlier);
@@ -254,23 +264,24 @@ bool ListScheduler::IsFree(uint32_t node) {
 
 bool ListScheduler::CanStart(uint32_t collective) {
   if (options_.strict) {
-    const std::vector<Collective>& all = shape_.collectives();
+    const std::vector<Collective>& all = constraints_.collectives();
     while (next_start_ < all.size() && listed_[all[next_start_].start]) ++next_start_;
     if (next_start_ != collective) return false;
   }
-  return IsFree(shape_.collectives()[collective].start);
+  return IsFree(constraints_.collectives()[collective].start);
 }
 
 void ListScheduler::Start(uint32_t collective) {
-  const Collective& c = shape_.collectives()[collective];
+  const Collective& c = constraints_.collectives()[collective];
   if (!future_.empty() && c.deadline != kNone && c.deadline > cursor_)
     future_[0].Add(cursor_, c.deadline, c.held);
   EmitWith(c.start);
 }
 
-// Whether the other collective, or one behind it, is late if the reduction goes first and compute never stands still from now on.
+// Whether the other collective, or a later one, is late if the reduction goes first and compute
+// never waits from now on.
 bool ListScheduler::MakesLate(uint32_t reduction, uint32_t other) const {
-  const Collective& c = shape_.collectives()[reduction];
+  const Collective& c = constraints_.collectives()[reduction];
   Nanos done = std::max(now_, streams_[c.stream].free) + c.length;
   return done - now_ > latest_[other] - soonest_[cursor_];
 }
@@ -284,14 +295,14 @@ bool ListScheduler::FillOne(Stream& stream) {
     for (auto at = stream.queue.begin(); at != stream.queue.end() && looked < kLookAt; ++at) {
       ++looked;
       if (!CanStart(at->collective)) continue;
-      const Collective& c = shape_.collectives()[at->collective];
+      const Collective& c = constraints_.collectives()[at->collective];
       if (c.deadline != kNone) {
         Nanos lead = latest_[at->collective] - soonest_[cursor_];
         if (lead > options_.lead) break;
         out_.longest_lead = std::max(out_.longest_lead, lead);
       }
       first = at->collective;
-      // What does not fit comes before all that are needed later.
+      // A collective that does not fit precedes all that are needed later.
       if (Fits(c.held + sim_.passing(NodeId(c.start)), c.deadline)) chosen = first;
       break;
     }
@@ -316,12 +327,12 @@ void ListScheduler::Prepare(Nanos horizon) {
       next.push_back(queued.collective);
     }
     for (uint32_t number : next) {
-      const Collective& c = shape_.collectives()[number];
+      const Collective& c = constraints_.collectives()[number];
       if (now_ >= horizon || c.deadline == kNone) break;
       if (!CanStart(number)) continue;
       for (uint32_t node : Missing(c.start)) {
         Bytes more = sim_.born(NodeId(node));
-        if (shape_.role(node) != Role::kFollower || now_ + CostOf(node) > horizon) break;
+        if (constraints_.role(node) != Role::kFollower || now_ + CostOf(node) > horizon) break;
         if (!Fits(more, c.deadline)) return;
         if (!future_.empty() && c.deadline > cursor_) future_[0].Add(cursor_, c.deadline, more);
         Emit(node);
@@ -332,7 +343,7 @@ void ListScheduler::Prepare(Nanos horizon) {
 
 void ListScheduler::Unpack(Nanos horizon) {
   for (size_t i = 0; i < packed_.size();) {
-    const Collective& c = shape_.collectives()[packed_[i]];
+    const Collective& c = constraints_.collectives()[packed_[i]];
     NodeId wait(c.wait);
     if (!listed_[c.wait]) {
       bool done = end_[packed_[i]] <= now_ && now_ + CostOf(c.wait) <= horizon;
@@ -358,7 +369,7 @@ void ListScheduler::EmitDoneWaits() {
   for (uint32_t c : free_waits_) {
     if (end_[c] <= now_) done.push_back(c);
   }
-  for (uint32_t c : done) EmitWith(shape_.collectives()[c].wait);
+  for (uint32_t c : done) EmitWith(constraints_.collectives()[c].wait);
 }
 
 }  // namespace heddle::compile

@@ -12,15 +12,15 @@ OrderSearch::OrderSearch(const Graph& graph, const price::SimGraph& sim,
     : sim_(sim),
       options_(options),
       freedom_(freedom),
-      shape_(graph, sim, freedom),
-      scheduler_(shape_, sim),
+      constraints_(graph, sim, freedom),
+      scheduler_(constraints_, sim),
       sim_options_(sim_options),
       replay_(sim, sim_options) {}
 
 price::Outcome OrderSearch::Judge(const std::vector<NodeId>& order) {
   price::Outcome outcome = replay_.Run(order);
   best_.least = std::min(best_.least, outcome.peak);
-  // Of equal ones, that with the smaller peak.
+  // Among equal times, the smaller peak.
   auto key = [](const price::Outcome& o) { return std::pair(o.makespan, o.peak); };
   if (outcome.peak <= cap_ && (best_.order.empty() || key(outcome) < key(best_.outcome))) {
     best_.order = order;
@@ -43,8 +43,8 @@ ListedOrder OrderSearch::List(ListOptions options) {
   return first;
 }
 
-// For a few nodes, levels that do not depend on the cap: what was tried for a cap is tried for a larger one, which so never makes a
-// step longer. For many that would take too long.
+// For small graphs, levels that do not depend on the cap: every cap tries all levels of smaller
+// caps, so a larger cap never makes a step longer. For large graphs that takes too long.
 std::vector<Bytes> OrderSearch::Levels(Bytes cap, Bytes spare) const {
   if (!IsSmall()) return {cap + spare};
   constexpr int64_t kSteps = 16;
@@ -65,7 +65,7 @@ Nanos OrderSearch::ListMoving(ListOptions options, bool in_order) {
   if (all) moving.most_deferred = sim_.compute();
   ListedOrder first = List(moving);
   Nanos longest = first.longest_lead;
-  // Where nothing has moved, both are one.
+  // If no compute moved, the order is the same.
   if (in_order && first.moved) longest = std::max(longest, List(options).longest_lead);
   if (!thorough_ || !first.moved) return longest;
   std::vector<Nanos> bounds{sim_.compute()};
@@ -77,7 +77,7 @@ Nanos OrderSearch::ListMoving(ListOptions options, bool in_order) {
   return longest;
 }
 
-// The peak of what starts nothing ahead.
+// The peak of the order without early starts.
 Bytes OrderSearch::TryUnder(Bytes level, uint32_t kept) {
   bool strict = options_.strict;
   ListOptions plain{.cap = level, .ahead = false, .kept = kept, .strict = strict};
@@ -102,12 +102,13 @@ FoundOrder OrderSearch::Run(Bytes cap, bool thorough, Bytes spare) {
   best_.least = {INT64_MAX};
   given_ = Judge(replay_.order());
   bool strict = options_.strict;
-  // With no memory to spare: the least that this can do with.
+  // Without spare memory, try the minimum that this order needs.
   if (given_.peak > cap || IsSmall())
     Judge(scheduler_.Run({.cap = {}, .ahead = false, .strict = strict}, nullptr).order);
   for (Bytes level : Levels(cap, spare)) {
     if (TryUnder(level, 0) <= level) continue;
-    // Where the given order needs most, nothing may come later that lets go of anything. Up to there it stays as it is.
+    // Up to the peak of the given order, no node that frees memory may move later. That part stays
+    // unchanged.
     size_t peak_at = price::MakeTimeline(sim_, sim_options_).peak_position;
     TryUnder(level, static_cast<uint32_t>(peak_at) + 1);
   }

@@ -1,4 +1,4 @@
-// OrderSearch: the best order of a graph's nodes under a cap on memory, judged by replays.
+// OrderSearch: the best order of a graph's nodes under a memory limit, measured by replays.
 #pragma once
 
 #include <vector>
@@ -10,36 +10,36 @@
 namespace heddle::compile {
 
 struct FoundOrder {
-  // Empty if none keeps the cap.
+  // Empty if no order meets the limit.
   std::vector<NodeId> order;
   price::Outcome outcome;
-  // The least that any order needed.
+  // The smallest peak of any order.
   Bytes least;
 };
 
 class OrderSearch {
  public:
-  // All outlive this.
+  // All must outlive this.
   OrderSearch(const Graph& graph, const price::SimGraph& sim, const price::SimOptions& sim_options,
               const OverlapOptions& options, Freedom freedom);
 
-  // `thorough`: with many bounds on how early collectives start and how much compute is put off, and not just with two.
-  // `spare`: memory above the cap that large graphs are listed with. The scheduler overestimates
-  // what an early start holds, so that such an order may keep the cap after all.
+  // `thorough`: tries many limits on early starts and deferred compute, instead of two. `spare`:
+  // memory above the limit with which orders of large graphs are built. The scheduler overestimates
+  // the memory of early starts, so such an order may still meet the limit.
   FoundOrder Run(Bytes cap, bool thorough, Bytes spare = {});
 
-  // So few that everything may be tried.
+  // Whether the graph is small enough to try everything.
   static bool IsSmall(const Graph& graph) { return graph.node_count() <= kFewNodes; }
 
  private:
-  bool IsSmall() const { return shape_.node_count() <= kFewNodes; }
+  bool IsSmall() const { return constraints_.node_count() <= kFewNodes; }
   price::Outcome Judge(const std::vector<NodeId>& order);
-  // Lists with ever less memory until the order keeps the cap. The first order.
+  // Builds orders with less and less memory until one meets the limit. Returns the first order.
   ListedOrder List(ListOptions options);
 
-  // Caps to schedule under.
+  // Memory limits to build orders with.
   std::vector<Bytes> Levels(Bytes cap, Bytes spare) const;
-  // Lets compute move as far as it may; with `in_order`, lists it in its order, too. The longest lead.
+  // Builds orders with movable compute; with `in_order`, also without. Returns the longest lead.
   Nanos ListMoving(ListOptions options, bool in_order);
   Bytes TryUnder(Bytes level, uint32_t kept);
 
@@ -48,14 +48,14 @@ class OrderSearch {
   const price::SimGraph& sim_;
   const OverlapOptions& options_;
   const Freedom freedom_;
-  StepShape shape_;
+  ScheduleConstraints constraints_;
   ListScheduler scheduler_;
   const price::SimOptions sim_options_;
   price::Replay replay_;
   ListedOrder base_;
   Bytes cap_;
   bool thorough_ = false;
-  // Of the order of the graph.
+  // Result of the graph's own order.
   price::Outcome given_;
   FoundOrder best_;
 };

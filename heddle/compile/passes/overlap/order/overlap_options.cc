@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 3> kEfforts = {"fast", "normal", "best"};
 Result<Effort> ParseEffort(std::string_view name) {
   auto at = std::ranges::find(kEfforts, name);
   if (at != kEfforts.end()) return static_cast<Effort>(at - kEfforts.begin());
-  return Error(Diag::kPassOption, "`{}` is no effort{}; there are {}", name,
+  return Error(Diag::kPassOption, "`{}` is not an effort{}; choose one of {}", name,
                NearestHint(name, kEfforts), fmt::join(kEfforts, ", "));
 }
 
@@ -34,7 +34,8 @@ Result<BucketRule> ParseBucketRule(std::string_view text) {
   if (text == "none") return BucketRule{BucketRule::Kind::kNone, {}};
   HEDDLE_TRY(Bytes size, ParseBytes(text));
   if (size.value <= 0)
-    return Error(Diag::kPassOption, "buckets of {} bytes; a bucket holds something", size.value);
+    return Error(Diag::kPassOption, "a bucket of {} bytes is too small; expected a size above 0",
+                 size.value);
   return BucketRule{BucketRule::Kind::kSize, size};
 }
 

@@ -1,4 +1,4 @@
-// What a schedule may do, and what it is looked for with.
+// Options of the overlap pass: what a schedule may change, and how to search for it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ namespace heddle::compile {
 enum class Effort : uint8_t { kFast, kNormal, kBest };
 Result<Effort> ParseEffort(std::string_view name);
 
-// What may be alive, as text: nothing for the peak of the given order, `5GiB`, or `+1GiB` above that peak.
+// A memory limit as text: empty for the peak of the given order, `5GiB`, or `+1GiB` above that
+// peak.
 struct PeakLimit {
   std::optional<Bytes> bytes;
   bool above_peak = false;
@@ -25,12 +26,12 @@ struct PeakLimit {
 };
 Result<PeakLimit> ParsePeakLimit(std::string_view text);
 
-// Which collectives are launched together.
+// Which collectives to merge.
 struct BucketRule {
   enum class Kind : uint8_t {
-    // As they are.
+    // None.
     kNone,
-    // Whatever makes the step shortest.
+    // Whatever gives the shortest step.
     kAuto,
     // Up to a size.
     kSize,
@@ -38,15 +39,15 @@ struct BucketRule {
   Kind kind = Kind::kAuto;
   Bytes size;
 };
-// `auto`, `none`, `25MiB`.
+// Parses `auto`, `none`, `25MiB`.
 Result<BucketRule> ParseBucketRule(std::string_view text);
 
-// What of compute may run elsewhere than it stands.
+// The compute that may move.
 enum class Freedom : uint8_t {
   kNone,
-  // All but matrix products and attention, which keep their order.
+  // All except matrix products and attention, which keep their order.
   kLight,
-  // All; what makes one gradient may also run later.
+  // All; compute of a single gradient may also run later.
   kAll,
 };
 
@@ -54,9 +55,9 @@ struct OverlapOptions {
   PeakLimit memory;
   BucketRule buckets;
   Effort effort = Effort::kNormal;
-  // Matrix products and attention may leave their order, too.
+  // Also reorders matrix products and attention.
   bool reorder_compute = false;
-  // No collective passes another, nothing is merged, and all compute keeps its order.
+  // Keeps the order of collectives and compute, and merges nothing.
   bool strict = false;
 
   Freedom freedom() const {

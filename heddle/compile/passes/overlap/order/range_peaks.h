@@ -1,4 +1,4 @@
-// RangePeaks: a row of sizes to which ranges are added, and of which the most in a range is asked.
+// RangePeaks: an array of sizes with range additions and range maxima.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +19,9 @@ class RangePeaks {
     for (size_t i = leaves_; i-- > 1;) peak_[i] = std::max(peak_[2 * i], peak_[2 * i + 1]);
   }
 
-  // From `first` up to, not including, `last`.
+  // Adds to positions [first, last).
   void Add(size_t first, size_t last, Bytes bytes) { Add(1, 0, leaves_, first, last, bytes); }
-  // Of an empty range: nothing.
+  // The maximum of [first, last); 0 for an empty range.
   Bytes Most(size_t first, size_t last) const {
     return first < last ? Most(1, 0, leaves_, first, last) : Bytes{};
   }
@@ -51,7 +51,7 @@ class RangePeaks {
   size_t size_;
   size_t leaves_ = 1;
   std::vector<Bytes> peak_;
-  // To all of a subtree, on top of what stands below.
+  // Added to all leaves of a subtree.
   std::vector<Bytes> added_;
 };
 

@@ -44,7 +44,8 @@ void ExpertLowering::LowerCounts(NodeId node) {
   Launch(node, op::comm_all_to_all, {graph_.operands(node)[0]}, attrs);
 }
 
-// What every member sends for each of this rank's experts, added up, and summed from expert to expert.
+// Adds up the rows that all members send for each of this rank's experts, and accumulates them over
+// the experts.
 Status ExpertLowering::LowerEnds(NodeId node) {
   ValueId received = graph_.operands(node)[0];
   Inserter inserter(graph_, rewriter_);
@@ -58,7 +59,7 @@ Status ExpertLowering::LowerEnds(NodeId node) {
   int64_t placed = graph_.types().dims(graph_.type(result))[0];
   if (placed != experts)
     return Error(Diag::kPlacement,
-                 "`%{}` is placed with {} on a rank, and {} that share experts have {} each",
+                 "the placement of `%{}` gives a rank {}, but {} that share experts have {} each",
                  graph_.name(result), Counted(placed, "expert"), Counted(ranks, "rank"), experts);
   Attrs shape;
   shape.Set("size", std::vector<int64_t>{ranks, experts});
@@ -80,7 +81,7 @@ Status ExpertLowering::LowerEnds(NodeId node) {
 std::string ExpertLowering::SizeName(ValueId received) {
   auto [at, added] = sizes_.try_emplace(received);
   if (!added) return at->second;
-  // A name that no symbol and no axis has.
+  // A name without a symbol or axis.
   size_t number = sizes_.size() - 1;
   do {
     at->second = fmt::format("rows{}", number++);

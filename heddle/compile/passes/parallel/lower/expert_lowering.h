@@ -1,11 +1,13 @@
-// What a rank does where ranks share experts: for localize.
+// Lowers ops of shared experts to one rank, for localize.
 //
-//   %n = shard.expert_counts(%c, over=[ep])          becomes an all-to-all of counts, and its wait
-//   %e = shard.expert_ends(%n, %w, over=[ep])        becomes the cumulative sum of what comes for each expert of this rank
-//   %d = shard.dispatch(%x, %c, %n, ...)             becomes comm.dispatch and its wait; shard.combine likewise
+//   %n = shard.expert_counts(%c, over=[ep])     becomes an all-to-all of counts, and its wait
+//   %e = shard.expert_ends(%n, %w, over=[ep])   becomes the cumulative sum of the rows received for
+//                                               each expert of this rank
+//   %d = shard.dispatch(%x, %c, %n, ...)        becomes comm.dispatch and its wait; likewise
+//                                               shard.combine
 //
-// How many rows a rank gets is a symbol, unless buffers of the most that may come are asked for. It is followed through what works on
-// these rows.
+// The number of rows of a rank is a symbol, unless the caller requests buffers for the worst case.
+// The symbol propagates to all ops on these rows.
 #pragma once
 
 #include <map>
@@ -21,9 +23,9 @@ class ExpertLowering {
       : graph_(graph), mesh_(mesh), rewriter_(rewriter), exact_(exact) {}
 
   static bool Lowers(OpId op);
-  // Types of values are local already.
+  // Types of values must be local already.
   Status Lower(NodeId node);
-  // Works the types of a node out anew if it reads rows whose number is a symbol.
+  // Infers the types of a node again if it reads rows whose number is a symbol.
   Status Follow(NodeId node);
 
  private:
@@ -31,7 +33,7 @@ class ExpertLowering {
   Status LowerEnds(NodeId node);
   void LowerExchange(NodeId node);
   void Launch(NodeId node, OpId op, const std::vector<ValueId>& operands, const Attrs& attrs);
-  // The symbol of the rows of one mixture, by the counts that it receives.
+  // The symbol for the rows of one mixture, identified by its received counts.
   std::string SizeName(ValueId received);
 
   Graph& graph_;

@@ -1,18 +1,20 @@
-// localize: from the whole mesh to one rank. Sizes become this rank's, and every step of a redistribution its collective.
+// localize: converts a graph for the whole mesh to the graph of one rank. Sizes become this rank's
+// sizes, and each step of a redistribution becomes a collective.
 //
-//   %y = aten.mm(%x, %u)                       : bf16[32{dp},4096]            becomes      bf16[8,4096]
-//   %u = shard.redistribute(%h, why=unshard)   : bf16[1024,4096]              becomes
+//   %y = aten.mm(%x, %u)                               : bf16[32{dp},4096]   becomes   bf16[8,4096]
+//   %u = shard.redistribute(%h, why=unshard)           : bf16[1024,4096]     becomes
 //
 //   %u! = comm.all_gather(%h, over=[dp], why=unshard)  : async bf16[1024,4096]
 //   %u  = comm.wait(%u!)                               : bf16[1024,4096]
 //
-// Sizes that the axes do not divide become chunks, `5{dp}`. Inputs and outputs keep their global types beside the local ones.
+// Sizes that the axes do not divide become chunks, `5{dp}`. Inputs and outputs also keep their
+// global types.
 #include <map>
 #include <tuple>
 
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/parallel/lower/expert_lowering.h"
-#include "heddle/compile/passes/parallel/lower/table_lookup.h"
+#include "heddle/compile/passes/parallel/lower/row_lookup.h"
 #include "heddle/compile/shard/check_placements.h"
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/core/ir/edit/inserter.h"
@@ -39,17 +41,17 @@ class Localizer {
  private:
   Status Walk() {
     for (const Misplaced& misplaced : FindMisplaced(graph_, mesh_, 1))
-      return Error(Diag::kPlacement, "{}; `insert-redistributions` moves operands", misplaced.why);
+      return Error(Diag::kPlacement, "{}; run `insert-redistributions` first", misplaced.why);
     HEDDLE_RETURN_IF_ERROR(CheckOutputs());
     for (Input& input : graph_.mutable_inputs()) input.global = GlobalOf(input.value);
     for (Output& output : graph_.mutable_outputs()) output.global = GlobalOf(output.value);
-    // All types become local at once; the global ones are kept, because nodes still ask for them.
+    // All types become local in one step. The global ones are kept, because nodes still need them.
     size_t values = graph_.value_count();
     for (uint32_t v = 0; v < values; ++v) {
       global_.push_back({graph_.type(ValueId(v)), graph_[ValueId(v)].placement});
       rewriter_.SetType(ValueId(v), PartOf(global_.back()), PlacementTable::kReplicated);
     }
-    // Everything is placed.
+    // All values have their placements, so regions are no longer needed.
     graph_.SetRegions({});
     size_t nodes = graph_.node_count();
     for (uint32_t n = 0; n < nodes; ++n) {
@@ -68,12 +70,12 @@ class Localizer {
   }
 
   GlobalType GlobalOf(ValueId v) const {
-    // Where nothing is split or pending, the local type says it all.
+    // If no dimension is split and no sum is pending, the local type is also the global one.
     if (graph_[v].placement == PlacementTable::kReplicated) return {};
     return {graph_.type(v), graph_[v].placement};
   }
 
-  // Gradients and updates lie where their parameters do, or a rank could not use them.
+  // Gradients and updates must have the placements of their parameters, so that ranks can use them.
   Status CheckOutputs() const {
     for (const Output& output : graph_.outputs()) {
       ValueId owner = output.target;
@@ -83,7 +85,8 @@ class Localizer {
       if (!owner || graph_[owner].placement == graph_[output.value].placement) continue;
       size_t rank = graph_.types().rank(graph_.type(owner));
       return Error(
-          Diag::kPlacement, "%{} is {}, %{} that it belongs to is {}", graph_.name(output.value),
+          Diag::kPlacement, "%{} is {}, but %{}, which it belongs to, is {}",
+          graph_.name(output.value),
           FormatPlacement(graph_.placements()[graph_[output.value].placement], rank, mesh_),
           graph_.name(owner),
           FormatPlacement(graph_.placements()[graph_[owner].placement], rank, mesh_));
@@ -104,7 +107,8 @@ class Localizer {
     return graph_.placements()[global_[v.index()].placement];
   }
 
-  // Attributes that repeat the result's shape follow it, and table lookups are shifted to this rank's part.
+  // Updates attributes that repeat the result's shape, and shifts table lookups to this rank's
+  // part.
   void Shrink(NodeId node) {
     const OpDef& def = *graph_.op(node).def;
     ValueId result = graph_[node].result_count > 0 ? graph_[node].first_result : ValueId();
@@ -129,7 +133,7 @@ class Localizer {
     ValueId to = graph_[node].first_result;
     std::span<const Dim> global = graph_.types().dims(global_[to.index()].type);
     Dims dims(global.begin(), global.end());
-    // A constant may be made as a pending sum, or stay as it is.
+    // A constant may be created as a pending sum, or stay unchanged.
     if (PlacementOf(from) == PlacementOf(to)) {
       rewriter_.ReplaceValue(to, from);
       rewriter_.Erase(node);
@@ -138,8 +142,8 @@ class Localizer {
     const std::optional<RedistributionStep>& step = StepBetween(from, to, dims);
     if (!step) {
       HEDDLE_TRY(auto steps, PlanRedistribution(PlacementOf(from), PlacementOf(to), dims, mesh_));
-      return Error(Diag::kRedistribution, "%{} takes {} steps; `lower` cuts it into them",
-                   graph_.name(to), steps.size());
+      return Error(Diag::kRedistribution, "%{} takes {} steps; run `lower` first", graph_.name(to),
+                   steps.size());
     }
     if (step->forgets) {
       Forget(node, from, step->over);
@@ -157,7 +161,7 @@ class Localizer {
     return Done{};
   }
 
-  // Layers repeat.
+  // Cached, because layers repeat.
   const std::optional<RedistributionStep>& StepBetween(ValueId from, ValueId to, const Dims& dims) {
     const GlobalType& end = global_[to.index()];
     auto [at, added] =
@@ -166,7 +170,7 @@ class Localizer {
     return at->second;
   }
 
-  // All ranks but the first put zeros in the place of a number or vector.
+  // All ranks except the first replace a number or vector by zeros.
   void Forget(NodeId node, ValueId from, const Axes& over) {
     Inserter inserter(graph_, rewriter_);
     Attrs place;
@@ -227,7 +231,7 @@ class Localizer {
   ExpertLowering experts_;
   std::vector<GlobalType> global_;
   std::map<std::pair<TypeId, PlacementId>, TypeId> parts_;
-  // By type, and where it begins and ends.
+  // Keyed by type and both placements.
   std::map<std::tuple<TypeId, PlacementId, PlacementId>, std::optional<RedistributionStep>> steps_;
 };
 
@@ -238,17 +242,17 @@ Result<Changed> Localize(Module& module, const LocalizeOptions& options, PassCon
   return Changed::kYes;
 }
 
-constexpr OptionDef kLocalizeOptions[] = {Option<&LocalizeOptions::exact_experts>(
-    "exact_experts",
-    "rows of experts have the number that there is, known at run time, instead of standing in "
-    "buffers of the most that there may be")};
+constexpr OptionDef kLocalizeOptions[] = {
+    Option<&LocalizeOptions::exact_experts>("exact_experts",
+                                            "give rows of experts their exact number, known at run "
+                                            "time, instead of buffers for the worst case")};
 constexpr std::string_view kLocalizeStats[] = {"collectives", "shifted_lookups"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(localize){
     .name = "localize",
-    .summary = "turns a graph of the whole mesh into the graph of one rank",
+    .summary = "Converts a graph of the whole mesh to the graph of one rank",
     .run = Run<Localize>,
     .make_options = Make<LocalizeOptions>,
     .options = kLocalizeOptions,

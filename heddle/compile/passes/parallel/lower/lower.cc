@@ -1,4 +1,4 @@
-// lower: cuts every redistribution into steps of one collective each, by the shortest path.
+// lower: divides every redistribution into steps of one collective each, along the shortest path.
 //
 //   %g = shard.redistribute(%d, why=grad) : f32[8{dp},4]     with %d: f32[8,4]{+rep,+dp} becomes
 //
@@ -85,8 +85,8 @@ class Lowering {
     return Done{};
   }
 
-  // Averages are taken at every reduction; a factor is applied at the first. FSDP2's rule: a factor that is one over the ranks
-  // that scatter is their average.
+  // Every reduction averages; only the first applies a factor. As in FSDP2, a factor of one over
+  // the number of scattering ranks becomes their average.
   Attrs StepAttrs(const Attrs& attrs, const RedistributionStep& step, bool& scaled) const {
     bool reduces = step.kind && Reduces(*step.kind);
     Attrs out;
@@ -120,15 +120,15 @@ Result<Changed> Lower(Module& module, const LowerOptions& options, PassContext& 
 
 constexpr OptionDef kLowerOptions[] = {
     Option<&LowerOptions::reduce_first>("reduce_first",
-                                        "reduce gradients over replicating axes before they are "
-                                        "scattered, as DTensor does; FSDP2 scatters first")};
+                                        "reduce gradients over replicating axes before scattering "
+                                        "them, like DTensor; FSDP2 scatters first")};
 constexpr std::string_view kLowerStats[] = {"steps"};
 
 }  // namespace
 
 HEDDLE_DEFINE_PASS(lower){
     .name = "lower",
-    .summary = "cuts redistributions into steps of one collective each",
+    .summary = "Divides redistributions into steps of one collective each",
     .run = Run<Lower>,
     .make_options = Make<LowerOptions>,
     .options = kLowerOptions,

@@ -1,4 +1,4 @@
-// Where propagate would decide otherwise than somebody else has.
+// Nodes where propagate would decide differently from given decisions.
 #pragma once
 
 #include <vector>
@@ -9,8 +9,9 @@
 
 namespace heddle::compile {
 
-// Nodes of the first graph that propagate would split otherwise than `chosen` says, if all that it comes by before lies as chosen. By
-// node: its split, or null where propagate may do as it likes. `module` is captured, and `plan` is for it.
+// Returns the nodes of the first graph that propagate would split differently from `chosen`, if all
+// earlier values are placed as chosen. Indexed by node: its split, or null where propagate is free
+// to decide. `module` must be captured, and `plan` must be for it.
 Result<std::vector<NodeId>> FindDeviations(const Module& module, const Plan& plan,
                                            const std::vector<const OpSplit*>& chosen);
 

@@ -12,18 +12,18 @@ namespace {
 struct Group {
   std::set<AxisId> axes;
   std::vector<ValueId> members;
-  // Where they stand among all operands.
+  // Positions among all operands.
   std::vector<int64_t> places;
 };
 
-// In the order of their first members.
+// Groups in the order of their first members.
 std::vector<Group> GroupsOf(const Graph& graph, NodeId node,
                             const std::function<PlacementId(ValueId)>& placement_of) {
   std::vector<Group> groups;
   for (size_t i = 0; i < graph.operands(node).size(); ++i) {
     ValueId v = graph.operands(node)[i];
     const Placement& placement = graph.placements()[placement_of(v)];
-    // What is pending has to be whole first, and then all of it may be.
+    // If any sum is pending, all gradients are reduced first.
     if (!placement.partials.empty()) return {};
     std::set<AxisId> axes;
     for (const Axes& split : placement.splits) axes.insert(split.begin(), split.end());

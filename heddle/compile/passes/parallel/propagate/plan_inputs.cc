@@ -71,14 +71,15 @@ class InputPlacer {
     out_.is_batch[input.value.index()] = batch;
     for (const PlanInput& rule : plan_.inputs) {
       if (!MatchesPattern(rule.pattern, input.label)) continue;
-      // A star means what comes with the batch; others are meant only by name.
+      // A star matches only inputs of the batch. Other inputs must be named.
       if (!batch && rule.pattern != input.label) continue;
       HEDDLE_RETURN_IF_ERROR(CheckFits(input, rule.placement, rule.rank, rule.line));
       PlacementId id = Interned(rule.placement, input);
       PlacementId& at = out_.placement[input.value.index()];
       if (at != PlacementTable::kReplicated && at != id) {
-        return Error(Diag::kPlan, "line {} of the plan places `{}` elsewhere than a line before it",
-                     rule.line, input.label);
+        return Error(Diag::kPlan,
+                     "line {} of the plan places `{}` differently from an earlier line", rule.line,
+                     input.label);
       }
       at = id;
       if (!batch) continue;
@@ -89,21 +90,21 @@ class InputPlacer {
     return Done{};
   }
 
-  // Moments lie as their parameter does; counters are everywhere.
+  // Moments have the placement of their parameter; counters are replicated.
   void PlaceState(const Input& input) {
     const Input* param = graph_.FindParam(input.index);
     if (param != nullptr && graph_.types().dims(graph_.type(param->value)).size() == Rank(input))
       out_.placement[input.value.index()] = out_.placement[param->value.index()];
   }
 
-  // Dimensions that the plan does not list are whole.
+  // Dimensions that the plan omits are not split.
   PlacementId Interned(const Placement& placement, const Input& input) {
     Placement full = placement;
     full.splits.resize(Rank(input));
     return graph_.placements().Intern(OnMesh(full, plan_.mesh));
   }
 
-  // A gradient goes where its parameter lies.
+  // A gradient must have the placement of its parameter.
   Status CheckGradients() const {
     for (const Output& output : graph_.outputs()) {
       if (output.role != OutputRole::kGrad || out_.params.contains(output.index)) continue;

@@ -1,4 +1,4 @@
-// What a plan says about the inputs of a graph.
+// Placements of a graph's inputs, from a plan.
 #pragma once
 
 #include <deque>
@@ -18,12 +18,12 @@ struct PlacedInputs {
     std::string unit;
   };
 
-  // By value, of inputs.
+  // Indexed by value; only inputs are set.
   std::vector<PlacementId> placement;
   std::vector<bool> is_batch;
   // The axes that split a batch tensor.
   Axes batch_axes;
-  // By the number of the parameter. Pointers into it stay valid.
+  // Keyed by parameter number. Pointers into it stay valid.
   std::map<int64_t, ParamPlan> params;
 
   const ParamPlan* ParamNumber(int64_t index) const { return &params.at(index); }
@@ -32,11 +32,11 @@ struct PlacedInputs {
   }
 };
 
-// Fails for a parameter that no statement is about, and for statements that contradict each other. Units of the plan are written to
-// the graph.
+// Fails for a parameter that no statement matches, and for contradictory statements. Writes the
+// plan's units to the graph.
 Result<PlacedInputs> PlaceInputs(Graph& graph, const Plan& plan);
 
-// Without axes of one rank: they split nothing.
+// Without axes of one rank, which split nothing.
 Placement OnMesh(const Placement& placement, const Mesh& mesh);
 
 }  // namespace heddle::compile

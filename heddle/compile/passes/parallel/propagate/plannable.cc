@@ -9,25 +9,26 @@
 namespace heddle::compile {
 namespace {
 
-// What a plan has placed once it would divide and move once more.
+// A graph that was planned before would be divided and redistributed again.
 Status CheckUnplaced(const Graph& graph) {
   for (NodeId node : graph.nodes()) {
     if (graph[node].op != op::shard_redistribute) continue;
     return Error(
         Diag::kPlan,
-        "@{} is placed already, `%{}` is a redistribution; a plan is for the captured graph",
+        "@{} already has redistributions, such as `%{}`; apply the plan to the captured graph",
         graph.name(), graph.name(graph[node].first_result));
   }
   for (ValueId v : graph.values()) {
     if (graph[v].placement == PlacementTable::kReplicated) continue;
-    return Error(Diag::kPlan,
-                 "@{} is placed already, `%{}` has a placement; a plan is for the captured graph",
-                 graph.name(), graph.name(v));
+    return Error(
+        Diag::kPlan,
+        "@{} already has placements, such as that of `%{}`; apply the plan to the captured graph",
+        graph.name(), graph.name(v));
   }
   return Done{};
 }
 
-// What one graph saves for another is one tensor, and placed once.
+// A value that one graph saves for another must have one placement.
 Status CheckJoined(const Module& module) {
   std::map<std::string_view, const Graph*> savers;
   for (const Graph& graph : module.graphs) {
@@ -40,8 +41,8 @@ Status CheckJoined(const Module& module) {
       auto saver = savers.find(input.label);
       if (input.role != InputRole::kSaved || saver == savers.end()) continue;
       return Error(Diag::kPlan,
-                   "`@{}` reads `%{}`, which `@{}` saves; a plan places both at once, in the joint "
-                   "graph: run `join` before, and `partition` behind",
+                   "`@{}` reads `%{}`, which `@{}` saves; a plan needs the joint graph: run `join` "
+                   "before it, and `partition` after it",
                    graph.name(), graph.name(input.value), saver->second->name());
     }
   }
@@ -52,7 +53,7 @@ Status CheckJoined(const Module& module) {
 
 Status CheckPlannable(const Module& module, const Plan& plan) {
   if (module.view != View::kGlobal)
-    return Error(Diag::kPassView, "a plan is for a global module, this one is {}",
+    return Error(Diag::kPassView, "a plan needs a global module, this one is {}",
                  Name(module.view));
   if (!module.mesh.empty() && module.mesh != plan.mesh)
     return Error(Diag::kPlan, "the graph is on mesh [{}], the plan on [{}]", Format(module.mesh),

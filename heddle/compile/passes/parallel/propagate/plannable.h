@@ -1,4 +1,4 @@
-// Whether a plan can be for a module: `propagate` and whoever looks for plans ask before they read anything else of it.
+// Whether a plan fits a module. `propagate` and searches check this first.
 #pragma once
 
 #include "heddle/compile/plan/plan.h"
@@ -6,8 +6,8 @@
 
 namespace heddle::compile {
 
-// A module is planned once, as it was captured: global, without placements, and not taken apart; on the mesh of the plan, if on any. Every
-// statement is about something in it.
+// Fails unless the module is as captured: global, without placements, not partitioned, and without
+// a mesh or on the plan's mesh. Each statement must match a part of the module.
 Status CheckPlannable(const Module& module, const Plan& plan);
 
 }  // namespace heddle::compile

@@ -1,4 +1,5 @@
-// propagate: gives every value of a global graph a placement, from a plan and the factors of the ops.
+// propagate: assigns a placement to every value of a global graph, from a plan and the factors of
+// ops.
 //
 //   %w: f32[1024,4096] param        with `param "*" store [dp,-] compute [-,-]` becomes
 //
@@ -7,24 +8,25 @@
 //   %u = shard.redistribute(%h, why=unshard)     : bf16[1024,4096]
 //   %y = aten.mm(%x, %u)                         : bf16[32{dp},4096]
 //
-// In graph order. What the plan fixes gets its redistribution here: parameters where they are read (after the cast that narrows
-// them, once for all readers), what crosses the boundary of a layer, gradients and the loss. Everything else follows from
-// placing.h; where an operand is not where its op needs it, insert-redistributions moves it.
+// Walks the graph in order. Inserts redistributions for placements that the plan fixes: of
+// parameters at their first reader (after a narrowing cast, once for all readers), of values at
+// module boundaries, of gradients, and of the loss. Other placements follow from placing.h;
+// insert-redistributions later moves operands to where ops need them.
 #include <algorithm>
 
+#include "heddle/compile/passes/parallel/propagate/decompose.h"
 #include "heddle/compile/passes/parallel/propagate/group_norm.h"
 #include "heddle/compile/passes/parallel/propagate/plannable.h"
 #include "heddle/compile/passes/parallel/propagate/propagate.h"
 #include "heddle/compile/passes/parallel/propagate/propagator.h"
 #include "heddle/compile/passes/parallel/propagate/spread_experts.h"
-#include "heddle/compile/passes/parallel/propagate/write_out.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle::compile {
 
 Status Propagator::Walk() {
   HEDDLE_TRY(inputs_, PlaceInputs(graph_, plan_));
-  HEDDLE_TRY(said_, FindSaidNodes(graph_, plan_));
+  HEDDLE_TRY(pinned_, FindPinnedNodes(graph_, plan_));
   placement_.assign(graph_.value_count(), PlacementTable::kReplicated);
   param_.assign(graph_.value_count(), nullptr);
   for (const Input& input : graph_.inputs()) {
@@ -37,7 +39,7 @@ Status Propagator::Walk() {
     leaves_[graph_.outputs()[i].value.index()] = true;
   }
   SetGoals();
-  // Nodes that are inserted on the way have their placements already.
+  // Nodes inserted during the walk already have placements.
   size_t count = graph_.node_count();
   for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
   if (chosen_ != nullptr) CompareConstants();
@@ -65,8 +67,8 @@ Status Propagator::Visit(NodeId node) {
     for (NodeId made : GroupNorm(graph_, rewriter_, node, [&](ValueId v) { return At(v); }))
       Noted(graph_[made].first_result, graph_[graph_[made].first_result].placement);
   }
-  auto said = said_.find(node);
-  if (said != said_.end()) return PlaceAs(node, said->second.split, said->second.line);
+  auto pinned = pinned_.find(node);
+  if (pinned != pinned_.end()) return PlaceAs(node, pinned->second.split, pinned->second.line);
   bool compare = chosen_ != nullptr && (*chosen_)[node.index()] != nullptr;
   if (compare && Deviates(node, *(*chosen_)[node.index()])) {
     deviations_.push_back(node);
@@ -125,7 +127,7 @@ bool Propagator::KeepsStorage(NodeId node) {
     return false;
   param_[to.index()] = param;
   SetPlacement(to, At(from));
-  // Several readers cast alike: all of them use the first one, and its gather.
+  // Several readers have equal casts: all use the first cast and its gather.
   same_cast_[to] = casts_.try_emplace({param, graph_.type(to)}, to).first->second;
   return true;
 }
@@ -174,33 +176,33 @@ PlacementId Propagator::GoalOf(NodeId node) const {
 }
 
 Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
-  if (regions_.empty()) return v;
+  if (boundaries_.empty()) return v;
   NodeId producer = graph_[v].producer;
   if (!producer && !inputs_.is_batch[v.index()]) return v;
-  // What is on its way lies nowhere yet; its wait is what crosses.
+  // A value in flight has no placement; its wait crosses the boundary.
   if (graph_.types().is_async(graph_.type(v))) return v;
   ScopeId from = producer ? graph_[producer].scope : ScopeId();
   ScopeId to = graph_[node].scope;
   if (from == to) return v;
   size_t rank = graph_.types().rank(graph_.type(v));
-  std::vector<uint32_t> left = Without(regions_.of(from), regions_.of(to));
-  std::vector<uint32_t> entered = Without(regions_.of(to), regions_.of(from));
+  std::vector<uint32_t> left = Without(boundaries_.of(from), boundaries_.of(to));
+  std::vector<uint32_t> entered = Without(boundaries_.of(to), boundaries_.of(from));
   if (IsBackward(v)) return CrossBack(v, node, rank, left, entered);
-  // Out of the outermost layer that is left, into the innermost that is entered.
+  // From the outermost module that it leaves, into the innermost one that it enters.
   for (uint32_t i : left) {
-    Layer& layer = regions_[i];
-    if (!layer.rule->out || layer.rule->out->rank != rank) continue;
-    layer.inside_out[rank] = At(v);
-    HEDDLE_TRY(PlacementId out, AtBoundary(v, *layer.rule, *layer.rule->out));
-    v = Redistribute(v, out, {.why = layer.rule->why}, node);
+    ModuleBoundary& boundary = boundaries_[i];
+    if (!boundary.rule->out || boundary.rule->out->rank != rank) continue;
+    boundary.inside_out[rank] = At(v);
+    HEDDLE_TRY(PlacementId out, AtBoundary(v, *boundary.rule, *boundary.rule->out));
+    v = Redistribute(v, out, {.why = boundary.rule->why}, node);
     break;
   }
   for (uint32_t i : entered) {
-    Layer& layer = regions_[i];
-    if (!layer.rule->in || layer.rule->in->rank != rank) continue;
-    layer.outside_in.try_emplace(rank, At(v));
-    HEDDLE_TRY(PlacementId in, AtBoundary(v, *layer.rule, *layer.rule->in));
-    v = Redistribute(v, in, {.why = layer.rule->why}, node);
+    ModuleBoundary& boundary = boundaries_[i];
+    if (!boundary.rule->in || boundary.rule->in->rank != rank) continue;
+    boundary.outside_in.try_emplace(rank, At(v));
+    HEDDLE_TRY(PlacementId in, AtBoundary(v, *boundary.rule, *boundary.rule->in));
+    v = Redistribute(v, in, {.why = boundary.rule->why}, node);
   }
   return v;
 }
@@ -209,20 +211,20 @@ ValueId Propagator::CrossBack(ValueId v, NodeId node, size_t rank,
                               const std::vector<uint32_t>& left,
                               const std::vector<uint32_t>& entered) {
   for (uint32_t i : left) {
-    auto found = regions_[i].outside_in.find(rank);
-    if (found == regions_[i].outside_in.end()) continue;
-    v = Redistribute(v, Summed(found->second), {.why = regions_[i].rule->why}, node);
+    auto found = boundaries_[i].outside_in.find(rank);
+    if (found == boundaries_[i].outside_in.end()) continue;
+    v = Redistribute(v, Summed(found->second), {.why = boundaries_[i].rule->why}, node);
     break;
   }
   for (uint32_t i : entered) {
-    auto found = regions_[i].inside_out.find(rank);
-    if (found != regions_[i].inside_out.end())
-      v = Redistribute(v, Summed(found->second), {.why = regions_[i].rule->why}, node);
+    auto found = boundaries_[i].inside_out.find(rank);
+    if (found != boundaries_[i].inside_out.end())
+      v = Redistribute(v, Summed(found->second), {.why = boundaries_[i].rule->why}, node);
   }
   return v;
 }
 
-Result<PlacementId> Propagator::AtBoundary(ValueId v, const PlanLayer& rule,
+Result<PlacementId> Propagator::AtBoundary(ValueId v, const PlanModule& rule,
                                            const BoundaryPlacement& boundary) {
   std::span<const Dim> dims = graph_.types().dims(graph_.type(v));
   for (size_t d = 0; d < boundary.placement.splits.size(); ++d) {
@@ -241,7 +243,7 @@ PlacementId Propagator::Summed(PlacementId id) {
   return graph_.placements().Intern(std::move(placement));
 }
 
-// How the pass reads its plan from the text of a pipeline, and shows it.
+// Reads the plan from an option of the pass, and prints it.
 static Status ParseOption(std::string_view text, std::optional<Plan>& out) {
   std::string unquoted;
   HEDDLE_RETURN_IF_ERROR(ParseOption(text, unquoted));
@@ -259,24 +261,23 @@ struct PropagateOptions {
 };
 
 Result<Changed> Propagate(Module& module, const PropagateOptions& options, PassContext& context) {
-  if (!options.plan) return Error(Diag::kPassOption, "there is no plan");
+  if (!options.plan) return Error(Diag::kPassOption, "propagate needs a plan");
   const Plan& plan = *options.plan;
   if (plan.automatic)
-    return Error(Diag::kPlan,
-                 "the plan says `auto`; `heddle parallelize` fills in what it leaves open");
+    return Error(Diag::kPlan, "the plan says `auto`; use `heddle parallelize`, which completes it");
   HEDDLE_RETURN_IF_ERROR(CheckPlannable(module, plan));
   bool new_mesh = module.mesh != plan.mesh;
   module.mesh = plan.mesh;
   Changed changed = new_mesh ? Changed::kYes : Changed::kNo;
   for (Graph& graph : module.graphs) {
-    HEDDLE_TRY(Regions regions, Regions::Find(graph, plan));
-    std::vector<Region> facts = regions.Facts(graph);
+    HEDDLE_TRY(ModuleBoundaries boundaries, ModuleBoundaries::Find(graph, plan));
+    std::vector<Region> facts = boundaries.Facts(graph);
     if (facts != graph.regions()) changed = Changed::kYes;
     graph.SetRegions(std::move(facts));
-    changed = changed | WriteOut(graph, regions, plan.mesh);
-    HEDDLE_TRY(Changed spread, SpreadExperts(graph, regions, plan.mesh));
+    changed = changed | DecomposeLogSoftmax(graph, boundaries, plan.mesh);
+    HEDDLE_TRY(Changed spread, SpreadExperts(graph, boundaries, plan.mesh));
     changed = changed | spread;
-    HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(regions), context).Run());
+    HEDDLE_TRY(Changed one, Propagator(module, graph, plan, std::move(boundaries), context).Run());
     changed = changed | one;
   }
   return changed;
@@ -290,7 +291,7 @@ constexpr std::string_view kPropagateStats[] = {"redistributions"};
 
 HEDDLE_DEFINE_PASS(propagate){
     .name = "propagate",
-    .summary = "gives every value a placement, from a plan and the factors of the ops",
+    .summary = "Assigns a placement to every value, from a plan and the factors of ops",
     .run = Run<Propagate>,
     .make_options = Make<PropagateOptions>,
     .options = kPropagateOptions,

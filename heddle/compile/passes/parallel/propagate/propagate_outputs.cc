@@ -1,4 +1,5 @@
-// What leaves the graph: gradients in the placements of their parameters, losses and metrics whole.
+// Outputs of the graph: gradients in the placements of their parameters; losses and metrics not
+// split.
 #include <algorithm>
 
 #include "heddle/compile/passes/parallel/propagate/grad_reduction.h"
@@ -35,8 +36,8 @@ Result<ValueId> Propagator::FinishGradient(ValueId v, const ParamPlan& param) {
   DType dtype = graph_.types().dtype(graph_.type(v));
   if (divides && IsInteger(dtype))
     return Error(Diag::kPlan,
-                 "gradient `%{}` is {}; the plan divides gradients, and integers "
-                 "would lose what is behind the point",
+                 "gradient `%{}` is {}; the plan divides gradients, which would truncate integers; "
+                 "write `grads sum`",
                  graph_.name(v), Name(dtype));
   if (!plan_.wide_tensor_grads || divides)
     v = RedistributeBehind(v, WithoutTensorPartials(v, param),
@@ -83,8 +84,8 @@ Status Propagator::FinishOutputs(ValueId v, NodeId node) {
 
 Result<ValueId> Propagator::LeaveLayers(ValueId v, NodeId node) {
   size_t rank = graph_.types().rank(graph_.type(v));
-  for (uint32_t i : regions_.of(graph_[node].scope)) {
-    const PlanLayer& rule = *regions_[i].rule;
+  for (uint32_t i : boundaries_.of(graph_[node].scope)) {
+    const PlanModule& rule = *boundaries_[i].rule;
     if (!rule.out || rule.out->rank != rank || graph_[node].phase != Phase::kForward) continue;
     HEDDLE_TRY(PlacementId out, AtBoundary(v, rule, *rule.out));
     return RedistributeBehind(v, out, {.why = rule.why});
@@ -118,8 +119,8 @@ void Propagator::RemarkDivided() {
   auto is_grad = [](const Output& output) { return output.role == OutputRole::kGrad; };
   if (divisor == 1.0 || std::ranges::none_of(graph_.outputs(), is_grad)) return;
   context_.AddRemark(graph_, ValueId(), RemarkKind::kGradientsDivided,
-                     "gradients are {} times smaller than those of the whole graph, whose loss is "
-                     "that of all ranks together; `grads sum` keeps them",
+                     "gradients are {} times smaller than those of the graph, whose loss covers "
+                     "the whole batch; write `grads sum` to keep them",
                      divisor);
 }
 

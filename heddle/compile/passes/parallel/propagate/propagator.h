@@ -1,4 +1,5 @@
-// The walk of the pass propagate over one graph: a placement for every value, and the redistributions that the plan fixes.
+// The walk of the pass propagate over one graph: assigns a placement to every value, and inserts
+// the redistributions that the plan fixes.
 #pragma once
 
 #include <map>
@@ -6,9 +7,9 @@
 #include <vector>
 
 #include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/parallel/propagate/module_boundaries.h"
+#include "heddle/compile/passes/parallel/propagate/pinned_nodes.h"
 #include "heddle/compile/passes/parallel/propagate/plan_inputs.h"
-#include "heddle/compile/passes/parallel/propagate/region.h"
-#include "heddle/compile/passes/parallel/propagate/said_nodes.h"
 #include "heddle/compile/passes/parallel/redistribute/redistributor.h"
 #include "heddle/compile/plan/plan.h"
 #include "heddle/compile/shard/node_facts.h"
@@ -18,11 +19,12 @@ namespace heddle::compile {
 
 class Propagator {
  public:
-  Propagator(Module& module, Graph& graph, const Plan& plan, Regions regions, PassContext& context)
+  Propagator(Module& module, Graph& graph, const Plan& plan, ModuleBoundaries boundaries,
+             PassContext& context)
       : graph_(graph),
         mesh_(module.mesh),
         plan_(plan),
-        regions_(std::move(regions)),
+        boundaries_(std::move(boundaries)),
         scopes_(graph),
         context_(context),
         facts_(graph, module.mesh),
@@ -31,7 +33,8 @@ class Propagator {
 
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
-  // Decides as `chosen` says, and answers with the nodes where that differs from what it would do.
+  // Splits nodes as in `chosen`. Returns the nodes for which that differs from propagate's own
+  // decisions.
   Result<std::vector<NodeId>> Compare(const std::vector<const OpSplit*>& chosen);
 
  private:
@@ -49,46 +52,48 @@ class Propagator {
   Status Finish(NodeId node, const std::vector<Placement>& results);
 
   NodeFacts::Operand OperandOf(ValueId v) const;
-  // The first reader of a constant decides how it is made.
+  // The first reader of a constant determines its split.
   void Settle(ValueId v, const Placement& placement);
 
   void SetPlacement(ValueId v, const Placement& placement);
   void SetPlacement(ValueId v, PlacementId id);
 
-  // A cast of a parameter that narrows it happens in its storage, so that fewer bytes are gathered.
+  // Whether the node is a narrowing cast of a parameter, which stays in the parameter's storage
+  // placement so that fewer bytes are gathered.
   bool KeepsStorage(NodeId node);
 
-  // The value as it arrives at a node: out of one layer, into another, in the wide or the narrow type.
+  // The value as a node reads it: after leaving and entering modules, in the narrow or wide type.
   Result<ValueId> Arrive(ValueId v, NodeId node);
 
-  // Where gradients will end, for what they are made of element by element.
+  // Sets the final placements of gradients as goals of the elementwise ops that compute them.
   void SetGoals();
   PlacementId GoalOf(NodeId node) const;
 
-  // --- Nodes that somebody has decided (propagate_said.cc)
+  // --- Pinned nodes (propagate_pinned.cc)
 
-  // Operands move here and now: insert-redistributions would look for another way to the same results.
+  // Redistributes operands immediately, because insert-redistributions might choose another way to
+  // the same results.
   Status PlaceAs(NodeId node, const OpSplit& split, uint32_t line);
 
   bool CanBeSplit(NodeId node, const OpSplit& split);
   bool SameOperands(NodeId node, const NodePlacing& placing, const OpSplit& split) const;
 
-  // Whether the node would be split otherwise. A constant is split as its first reader wants it, so it waits for that.
+  // Whether propagate would split the node differently. A constant waits for its first reader.
   bool Deviates(NodeId node, const OpSplit& chosen);
 
-  // Those that nobody has read, or that left the graph as they were.
+  // Compares constants without readers, and those whose split did not change the graph.
   void CompareConstants();
 
-  // --- Boundaries of layers
+  // --- Boundaries of modules
 
   Result<ValueId> Cross(ValueId v, NodeId node);
 
-  // A gradient leaves a layer where its input came in, and enters one where its output went out: the mirrored
-  // redistribution. What was pending in forward is whole in backward.
+  // A gradient leaves a module where its input entered, and enters where its output left, with the
+  // mirrored redistribution. Sums pending in forward are not pending in backward.
   ValueId CrossBack(ValueId v, NodeId node, size_t rank, const std::vector<uint32_t>& left,
                     const std::vector<uint32_t>& entered);
 
-  Result<PlacementId> AtBoundary(ValueId v, const PlanLayer& rule,
+  Result<PlacementId> AtBoundary(ValueId v, const PlanModule& rule,
                                  const BoundaryPlacement& boundary);
   PlacementId Summed(PlacementId id);
 
@@ -96,20 +101,20 @@ class Propagator {
 
   const ParamPlan* GradParam(ValueId v) const;
 
-  // A cast to a wider type that ends in a gradient.
+  // Whether the node is a cast to a wider type that leads to a gradient.
   bool IsGradCast(NodeId node) const;
 
   PlacementId WithoutTensorPartials(ValueId v, const ParamPlan& param);
 
-  // From where backward leaves it to where the parameter is stored.
+  // Redistributes a gradient from backward's placement to the parameter's storage.
   Result<ValueId> FinishGradient(ValueId v, const ParamPlan& param);
 
   ValueId DivideBehind(ValueId v, double divisor);
 
-  // Redistributes what leaves the graph, right behind the node that makes it.
+  // Redistributes an output of the graph right after the node that produces it.
   Status FinishOutputs(ValueId v, NodeId node);
 
-  // What leaves the graph leaves the layers that it comes from.
+  // Moves an output of the graph out of the modules that contain its producer.
   Result<ValueId> LeaveLayers(ValueId v, NodeId node);
 
   // --- Redistributions
@@ -120,7 +125,8 @@ class Propagator {
   ValueId RedistributeBehind(ValueId v, PlacementId target, const Purpose& purpose);
   ValueId Noted(ValueId result, PlacementId placement);
 
-  // The gradients of a whole graph are sums over its whole batch. A plan that divides them departs from the graph.
+  // Gradients of a whole graph are sums over its whole batch, so a plan that divides them differs
+  // from the graph.
   void RemarkDivided();
 
   void RemarkDropped(NodeId node, const Axes& dropped);
@@ -128,18 +134,18 @@ class Propagator {
   Graph& graph_;
   const Mesh& mesh_;
   const Plan& plan_;
-  std::map<NodeId, SaidNode> said_;
+  std::map<NodeId, PinnedNode> pinned_;
   // For Compare.
   const std::vector<const OpSplit*>* chosen_ = nullptr;
   std::vector<NodeId> deviations_;
-  Regions regions_;
+  ModuleBoundaries boundaries_;
   ScopeFacts scopes_;
   PassContext& context_;
   NodeFacts facts_;
   Rewriter rewriter_;
   Redistributor inserter_;
   PlacedInputs inputs_;
-  // By value: its placement, and the parameter whose storage it still is.
+  // Indexed by value: its placement, and the parameter whose storage it still is.
   std::vector<PlacementId> placement_;
   std::vector<const ParamPlan*> param_;
   std::vector<PlacementId> goal_;
@@ -147,9 +153,9 @@ class Propagator {
   std::map<ValueId, ValueId> same_cast_;
   std::set<ValueId> settled_;
   std::multimap<ValueId, size_t> outputs_of_;
-  // By value that was there before: whether it has any.
+  // Indexed by value of the original graph: whether it is an output.
   std::vector<bool> leaves_;
-  // Gradients by what they are before they are reduced.
+  // Reduced gradients, keyed by the value before the reduction.
   std::map<ValueId, ValueId> finished_;
   // Gradients that were reduced before they were widened.
   std::set<ValueId> reduced_;

@@ -11,9 +11,9 @@ namespace {
 
 class Spreader {
  public:
-  Spreader(Graph& graph, const Regions& regions, const Mesh& mesh)
+  Spreader(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh)
       : graph_(graph),
-        regions_(regions),
+        boundaries_(boundaries),
         mesh_(mesh),
         rewriter_(graph),
         inserter_(graph, rewriter_) {}
@@ -21,16 +21,16 @@ class Spreader {
   Result<Changed> Run() { return rewriter_.Finish(Walk()); }
 
  private:
-  // The products of one mixture, which share the ends of their groups.
+  // The products of one mixture. They share the ends of their groups.
   struct Mixture {
     Axes over;
     int64_t times = 1;
     ValueId sent;
     ValueId received;
-    // Where the groups of a rank's experts end.
+    // The ends of the groups of a rank's experts.
     ValueId ends;
   };
-  // Rows that are with their experts, along dimension `dim` of a value.
+  // A value whose rows, along dimension `dim`, are on the ranks of their experts.
   struct Spread {
     const Mixture* mixture = nullptr;
     size_t dim = 0;
@@ -40,11 +40,11 @@ class Spreader {
     size_t count = graph_.node_count();
     for (uint32_t n = 0; n < count; ++n) {
       NodeId node{n};
-      const PlanLayer* layer = regions_.experts(graph_[node].scope);
-      bool product = layer != nullptr && graph_[node].op == op::_grouped_mm &&
-                     mesh_.Size(layer->experts) > 1 && graph_.operands(node)[2];
+      const PlanModule* module = boundaries_.experts(graph_[node].scope);
+      bool product = module != nullptr && graph_[node].op == op::_grouped_mm &&
+                     mesh_.Size(module->experts) > 1 && graph_.operands(node)[2];
       if (product) {
-        HEDDLE_RETURN_IF_ERROR(Product(node, *layer));
+        HEDDLE_RETURN_IF_ERROR(Product(node, *module));
       } else {
         HEDDLE_RETURN_IF_ERROR(Follow(node));
       }
@@ -67,12 +67,13 @@ class Spreader {
 
   // --- Products
 
-  Status Product(NodeId node, const PlanLayer& layer) {
-    HEDDLE_TRY(const Mixture* mixture, MixtureOf(node, layer));
+  Status Product(NodeId node, const PlanModule& module) {
+    HEDDLE_TRY(const Mixture* mixture, MixtureOf(node, module));
     size_t a = DimsOf(graph_.operands(node)[0]).size();
     size_t b = DimsOf(graph_.operands(node)[1]).size();
-    if (a == 3) return Fail(node, "experts whose weights are the left operand cannot be shared");
-    // Rows are dimension 0 of the left operand and of the result; or summed, from the left operand's last and the right's first.
+    if (a == 3) return Fail(node, "experts cannot be shared if their weights are the left operand");
+    // Rows are dimension 0 of the left operand and of the result. In a sum over rows, they are the
+    // last dimension of the left operand and the first of the right.
     HEDDLE_RETURN_IF_ERROR(Send(node, 0, {mixture, b == 3 ? size_t{0} : size_t{1}}));
     if (b == 2) HEDDLE_RETURN_IF_ERROR(Send(node, 1, {mixture, 0}));
     rewriter_.SetOperand(node, 2, mixture->ends);
@@ -80,7 +81,7 @@ class Spreader {
     return Done{};
   }
 
-  Result<const Mixture*> MixtureOf(NodeId node, const PlanLayer& layer) {
+  Result<const Mixture*> MixtureOf(NodeId node, const PlanModule& module) {
     ValueId ends = graph_.operands(node)[2];
     auto [at, added] = mixtures_.try_emplace(ends);
     if (!added) return &at->second;
@@ -89,20 +90,20 @@ class Spreader {
     NodeId sum =
         cast && graph_[cast].op == op::_to_copy ? graph_[graph_.operands(cast)[0]].producer : cast;
     if (!sum || graph_[sum].op != op::cumsum)
-      return Fail(node, "%{}, the ends of its groups, are no cumulative counts of rows",
+      return Fail(node, "%{}, the ends of its groups, is not a cumulative count of rows",
                   graph_.name(ends));
     ValueId weights = graph_.operands(node)[1];
-    int64_t ranks = mesh_.Size(layer.experts);
+    int64_t ranks = mesh_.Size(module.experts);
     int64_t experts = DimsOf(ends)[0];
     if (DimsOf(weights).size() != 3)
-      return Fail(node, "the first product of a mixture has the weights of its experts");
+      return Fail(node, "the first product of a mixture must read the weights of its experts");
     if (experts % ranks != 0)
-      return Fail(node, "{} experts do not divide among the {} ranks of [{}]", experts, ranks,
-                  Format(mesh_, layer.experts));
-    mixture.over = layer.experts;
-    mixture.times = layer.expert_times == 0 ? ranks : std::min(ranks, layer.expert_times);
+      return Fail(node, "{} experts cannot be divided evenly among the {} ranks of [{}]", experts,
+                  ranks, Format(mesh_, module.experts));
+    mixture.over = module.experts;
+    mixture.times = module.expert_times == 0 ? ranks : std::min(ranks, module.expert_times);
     mixture.sent = graph_.operands(sum)[0];
-    HEDDLE_RETURN_IF_ERROR(CheckRows(node, layer));
+    HEDDLE_RETURN_IF_ERROR(CheckRows(node, module));
     Attrs attrs;
     attrs.Set("over", mixture.over);
     mixture.received = inserter_.Add(inserter_.After(mixture.sent), op::shard_expert_counts,
@@ -112,17 +113,17 @@ class Spreader {
     return &mixture;
   }
 
-  // A rank's rows are as many as any other's.
-  Status CheckRows(NodeId node, const PlanLayer& layer) const {
+  // All ranks have the same number of rows.
+  Status CheckRows(NodeId node, const PlanModule& module) const {
     Dim rows = DimsOf(graph_.operands(node)[0])[0];
-    if (!IsSymbol(rows) && rows % mesh_.Size(layer.local) == 0) return Done{};
-    return Fail(node, "its rows do not divide among the {} ranks of [{}]", mesh_.Size(layer.local),
-                Format(mesh_, layer.local));
+    if (!IsSymbol(rows) && rows % mesh_.Size(module.local) == 0) return Done{};
+    return Fail(node, "its rows cannot be divided evenly among the {} ranks of [{}]",
+                mesh_.Size(module.local), Format(mesh_, module.local));
   }
 
-  // --- Rows on their way
+  // --- Moving rows
 
-  // Operand `i` of the node becomes rows that are with their experts.
+  // Moves the rows of operand `i` to the ranks of their experts.
   Status Send(NodeId node, size_t i, const Spread& want) {
     ValueId v = graph_.operands(node)[i];
     auto known = spread_.find(v);
@@ -144,10 +145,10 @@ class Spreader {
                           {v, want.mixture->sent, want.mixture->received}, AttrsOf(*want.mixture),
                           TypeWith(v, 0, DimsOf(v)[0] * want.mixture->times));
     } else {
-      // Columns are rows of what was transposed.
+      // Columns are the rows of a transposed value.
       NodeId producer = graph_[v].producer;
       if (!producer || !Transposes(producer))
-        return Fail(node, "%{} has rows for experts as its columns, and is no transposed matrix",
+        return Fail(node, "%{} has rows for experts as its columns, but is not a transposed matrix",
                     graph_.name(v));
       ValueId rows = graph_.operands(producer)[0];
       if (!spread_.contains(rows)) {
@@ -160,13 +161,14 @@ class Spreader {
     return dispatched_[{v, want.mixture, want.dim}] = out;
   }
 
-  // `v`, whose rows are with their experts, back where they came from.
+  // Returns `v`, whose rows are on the ranks of their experts, to its original rows.
   Result<ValueId> Combined(ValueId v) {
     auto [known, added] = combined_.try_emplace(v);
     if (!added) return known->second;
     Spread at = spread_.at(v);
     if (at.dim != 0)
-      return Fail(graph_[v].producer, "its columns are with their experts and cannot come back");
+      return Fail(graph_[v].producer,
+                  "its columns are on the ranks of their experts and cannot be combined");
     known->second = inserter_.Add(inserter_.After(v), op::shard_combine, "combine",
                                   {v, at.mixture->sent, at.mixture->received}, AttrsOf(*at.mixture),
                                   TypeWith(v, 0, DimsOf(v)[0] / at.mixture->times));
@@ -198,7 +200,7 @@ class Spreader {
     return (op == op::t || op == op::transpose_int) && graph_.operands(node).size() == 1 &&
            DimsOf(graph_.operands(node)[0]).size() == 2 && !SameDims(node);
   }
-  // A transposition of dimensions that are one and the same.
+  // Whether the node is a transposition of equal dimensions.
   bool SameDims(NodeId node) const {
     if (graph_[node].op != op::transpose_int) return false;
     const Attrs& attrs = graph_.attrs(node);
@@ -209,7 +211,8 @@ class Spreader {
     return dim("dim0") == dim("dim1");
   }
 
-  // Whether each row of the result comes from the same row of every operand. `dims` are those of the spread operand as it was.
+  // Whether each row of the result depends on the same row of every operand only. `dims` are the
+  // original dimensions of the moved operand.
   bool RowByRow(NodeId node, std::span<const Dim> dims) const {
     OpId op = graph_[node].op;
     if (!IsPointwise(graph_.op(node)) && op != op::_to_copy && op != op::clone) return false;
@@ -220,7 +223,8 @@ class Spreader {
     });
   }
 
-  // What reads rows that are with their experts works there, if it works row by row, or gets them back.
+  // A reader of moved rows works on the ranks of the experts if it works row by row. Otherwise it
+  // reads the combined rows.
   Status Follow(NodeId node) {
     Spread found;
     Dims dims;
@@ -252,11 +256,11 @@ class Spreader {
   }
 
   Graph& graph_;
-  const Regions& regions_;
+  const ModuleBoundaries& boundaries_;
   const Mesh& mesh_;
   Rewriter rewriter_;
   Inserter inserter_;
-  // By the ends of their groups, as captured.
+  // Keyed by the captured ends of their groups.
   std::map<ValueId, Mixture> mixtures_;
   std::map<ValueId, Spread> spread_;
   std::map<std::tuple<ValueId, const Mixture*, size_t>, ValueId> dispatched_;
@@ -265,8 +269,8 @@ class Spreader {
 
 }  // namespace
 
-Result<Changed> SpreadExperts(Graph& graph, const Regions& regions, const Mesh& mesh) {
-  return Spreader(graph, regions, mesh).Run();
+Result<Changed> SpreadExperts(Graph& graph, const ModuleBoundaries& boundaries, const Mesh& mesh) {
+  return Spreader(graph, boundaries, mesh).Run();
 }
 
 }  // namespace heddle::compile

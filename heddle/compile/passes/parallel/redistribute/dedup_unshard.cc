@@ -1,12 +1,13 @@
-// dedup-unshard: gathers a parameter that is read several times once.
+// dedup-unshard: gathers a parameter with several readers once.
 //
 //   %a = comm.wait(comm.all_gather(%w, why=unshard))
 //   ...
 //   %b = comm.wait(comm.all_gather(%w, why=unshard))     every use of %b becomes a use of %a
 //
-// A chain leads from a parameter through casts, views, gathers and waits. Of two chains that do the same, the first stays, with the
-// stronger save decisions, within one phase: a gather in backward that repeats one of forward is there to save memory. A value
-// whose storage an update takes over merges with nothing.
+// A chain consists of the casts, views, gathers and waits from a parameter on. Of two equal chains
+// in one phase, the first stays and gets the stronger save decisions. Phases stay separate, because
+// a gather repeated in backward saves memory. A value whose storage an update takes over is not
+// merged.
 #include <algorithm>
 #include <map>
 
@@ -21,7 +22,7 @@ class Dedup {
  public:
   explicit Dedup(Graph& graph)
       : graph_(graph),
-        takeovers_(graph),
+        donations_(graph),
         rewriter_(graph),
         from_param_(graph.value_count(), false) {}
 
@@ -32,7 +33,7 @@ class Dedup {
       if (!Follows(node)) continue;
       for (ValueId v : graph_.results(node)) from_param_[v.index()] = true;
       if (IsTakenOver(node)) continue;
-      // What is gathered once is awaited once, in whatever phases the waits stood.
+      // A gather has one wait, so waits of different phases merge.
       Phase phase = graph_[node].op == op::comm_wait ? Phase::kForward : graph_[node].phase;
       std::vector<uint32_t> key{graph_[node].op.index(), graph_[node].attrs.index(),
                                 static_cast<uint32_t>(phase), graph_[node].stream};
@@ -57,7 +58,7 @@ class Dedup {
   }
 
  private:
-  // Part of a chain that makes a parameter ready for use.
+  // Whether the node is part of a chain that makes a parameter ready for use.
   bool Follows(NodeId node) const {
     if (graph_.operands(node).empty() || graph_[node].phase == Phase::kOptimizer) return false;
     for (ValueId v : graph_.operands(node)) {
@@ -69,15 +70,15 @@ class Dedup {
     return op == op::comm_wait || op == op::_to_copy || graph_.op(node).effect() == Effect::kView;
   }
 
-  // A view shares the storage of the parameter, so that it is one storage before and after.
+  // A view shares the storage of the parameter, so merging it changes no storage.
   bool IsTakenOver(NodeId node) const {
     return graph_.op(node).effect() != Effect::kView &&
            std::ranges::any_of(graph_.results(node),
-                               [&](ValueId v) { return static_cast<bool>(takeovers_.taker(v)); });
+                               [&](ValueId v) { return static_cast<bool>(donations_.taker(v)); });
   }
 
   Graph& graph_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   Rewriter rewriter_;
   std::vector<bool> from_param_;
   std::map<std::vector<uint32_t>, NodeId> first_;
@@ -93,7 +94,7 @@ constexpr std::string_view kDedupUnshardStats[] = {"gathers"};
 
 HEDDLE_DEFINE_PASS(dedup_unshard){
     .name = "dedup-unshard",
-    .summary = "gathers a parameter that is read several times once",
+    .summary = "Gathers a parameter with several readers once",
     .run = Run<DedupUnshard>,
     .stats = kDedupUnshardStats,
 };

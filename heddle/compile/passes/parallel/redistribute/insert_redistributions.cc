@@ -1,12 +1,14 @@
-// insert-redistributions: moves operands to where their ops need them, given the placements of all values.
+// insert-redistributions: moves operands to the placements that their ops need, given the
+// placements of all values.
 //
 //   %y = aten.mm(%x, %w) : bf16[32{dp},64]      with %w: bf16[128,64{dp}] becomes
 //
 //   %r = shard.redistribute(%w, why=tensor)     : bf16[128,64]
 //   %y = aten.mm(%x, %r)                        : bf16[32{dp},64]
 //
-// An operand that several nodes need in one placement is moved once, and not at all if it has been moved there before. Constants are made where they are needed. It works on any
-// global graph with placements: those that propagate wrote, a solver's, or a person's.
+// An operand that several nodes need in one placement is moved once, and not at all if an equal
+// redistribution exists. Constants are created where they are needed. The pass works on any global
+// graph with placements: from propagate, from a solver, or written by hand.
 #include <algorithm>
 
 #include "heddle/compile/manager/pass.h"
@@ -54,7 +56,7 @@ class OperandMover {
     return Done{};
   }
 
-  // Nothing of the node is split or pending.
+  // Whether no operand or result is split or pending.
   bool Indifferent(NodeId node) const {
     auto plain = [&](ValueId v) {
       return !v || graph_[v].placement == PlacementTable::kReplicated;
@@ -72,7 +74,7 @@ class OperandMover {
     return facts_.Place(node, operands, scopes_.local(graph_[node].scope), &wanted);
   }
 
-  // What an optimizer gathers is for the norm of the gradients.
+  // Gathers for an optimizer serve the norm of the gradients.
   Why WhyFor(NodeId node) const {
     return graph_[node].phase == Phase::kOptimizer ? Why::kNorm : scopes_.why(graph_[node].scope);
   }
@@ -100,7 +102,7 @@ constexpr std::string_view kInsertRedistributionsStats[] = {"redistributions"};
 
 HEDDLE_DEFINE_PASS(insert_redistributions){
     .name = "insert-redistributions",
-    .summary = "moves operands to where their ops need them",
+    .summary = "Moves operands to the placements that their ops need",
     .run = Run<InsertRedistributions>,
     .any_view = false,
     .needs = View::kGlobal,

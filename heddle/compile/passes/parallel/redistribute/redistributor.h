@@ -1,4 +1,4 @@
-// Redistributor: inserts redistributions, each once.
+// Redistributor: inserts redistributions without duplicates.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ class Redistributor : public Inserter {
  public:
   using Inserter::Inserter;
 
-  // What a redistribution is for, and what its reductions do.
+  // The purpose of a redistribution, and the type of its reductions.
   struct Purpose {
     Why why = Why::kTensor;
     std::string unit = {};
@@ -21,11 +21,12 @@ class Redistributor : public Inserter {
     double scale = 1.0;
     auto operator<=>(const Purpose&) const = default;
   };
-  // `v` in the placement `target`. What several readers need for one purpose is made once, where it was asked for first.
+  // `v` with placement `target`. Readers with the same purpose share one redistribution, at the
+  // first request's position.
   ValueId Redistribute(Place at, ValueId v, PlacementId target, const Purpose& purpose);
-  // Takes note of a redistribution that is there already, or replaces it by an equal one from before.
+  // Records an existing redistribution, or replaces it by an equal earlier one.
   void Learn(NodeId redistribution);
-  // How many redistributions were made.
+  // The number of inserted redistributions.
   int64_t redistributions() const { return redistributions_; }
 
  private:

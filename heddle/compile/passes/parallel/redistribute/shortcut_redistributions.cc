@@ -1,12 +1,14 @@
-// shortcut-redistributions: no value travels to another placement and back, or by way of one that is of no use to it.
+// shortcut-redistributions: avoids redistributions that lead back to an earlier placement, or pass
+// through an unused one.
 //
 //   %a = shard.redistribute(%x) : f32[8,4]             with %x: f32[8{dp},4]
 //   %c = aten.alias(%a)         : f32[8,4]
 //   %b = shard.redistribute(%c) : f32[8{dp},4]         every use of %b becomes a use of %x
 //
-// Going back from a redistribution through copies that compute nothing and other redistributions, every value on the way holds the
-// same numbers. The redistribution starts at the one from which the fewest collectives lead to its end, then the fewest elements
-// moved. Pending sums stay out of it: to reduce them elsewhere would round otherwise.
+// Going back from a redistribution, through copies and other redistributions, all values hold the
+// same numbers. The redistribution starts at the value from which its target needs the fewest
+// collectives, then the fewest moved elements. Pending sums are excluded, because reducing them
+// elsewhere would round differently.
 #include <optional>
 
 #include "heddle/compile/manager/pass.h"
@@ -20,7 +22,7 @@ namespace {
 class Shortcuts {
  public:
   Shortcuts(Graph& graph, const Mesh& mesh)
-      : graph_(graph), mesh_(mesh), takeovers_(graph), rewriter_(graph) {}
+      : graph_(graph), mesh_(mesh), donations_(graph), rewriter_(graph) {}
 
   Result<Changed> Run(PassContext& context) {
     for (NodeId node : graph_.nodes()) {
@@ -41,7 +43,7 @@ class Shortcuts {
   }
 
  private:
-  // Where the same numbers lie before `v`, if anywhere.
+  // The previous value with the same numbers, or none.
   ValueId Before(ValueId v) const {
     NodeId node = graph_[v].producer;
     if (!node) return ValueId();
@@ -50,7 +52,7 @@ class Shortcuts {
     return rewriter_.Resolve(graph_.operands(node)[0]);
   }
 
-  // Nothing where no steps lead there, or a sum is pending.
+  // Nullopt if no steps lead there, or if a sum is pending.
   std::optional<RedistributionPrice> Price(ValueId from, ValueId to) const {
     const Placement& a = graph_.placements()[graph_[from].placement];
     const Placement& b = graph_.placements()[graph_[to].placement];
@@ -63,7 +65,7 @@ class Shortcuts {
     return PriceOf(a, *steps, dims, mesh_);
   }
 
-  // The operand, unless something before it is nearer.
+  // The operand, or an earlier value from which the target is cheaper.
   ValueId BestStart(NodeId node) const {
     ValueId end = graph_[node].first_result;
     ValueId best = rewriter_.Resolve(graph_.operands(node)[0]);
@@ -71,8 +73,8 @@ class Shortcuts {
     if (!price) return best;
     for (ValueId v = Before(best); v; v = Before(v)) {
       std::optional<RedistributionPrice> other = Price(v, end);
-      // An update may take over the storage of one before the redistribution runs.
-      if (!other || *other >= *price || takeovers_.taker(v)) continue;
+      // An update may take over its storage before the redistribution runs.
+      if (!other || *other >= *price || donations_.taker(v)) continue;
       best = v;
       price = other;
     }
@@ -81,7 +83,7 @@ class Shortcuts {
 
   Graph& graph_;
   const Mesh& mesh_;
-  Takeovers takeovers_;
+  BufferDonations donations_;
   Rewriter rewriter_;
 };
 
@@ -100,7 +102,7 @@ constexpr std::string_view kShortcutRedistributionsStats[] = {"round_trips", "de
 
 HEDDLE_DEFINE_PASS(shortcut_redistributions){
     .name = "shortcut-redistributions",
-    .summary = "lets no value travel to another placement and back",
+    .summary = "Avoids redistributions to another placement and back",
     .run = Run<ShortcutRedistributions>,
     .any_view = false,
     .needs = View::kGlobal,

@@ -1,6 +1,6 @@
 // Casts of a list of tensors, from f32 to bf16 or back (WIDEN).
 //
-// A block of 256 threads takes 4,096 elements of a tensor.
+// A block of 256 threads casts 4,096 elements of a tensor.
 #if WIDEN
 typedef u16 From;
 typedef float To;
@@ -14,7 +14,7 @@ struct Entry {
   u64 count;
   // The number of its first block.
   u32 block;
-  // Whether both begin at a multiple of 16 bytes.
+  // Whether both are aligned to 16 bytes.
   u32 aligned;
 };
 struct List {

@@ -1,5 +1,5 @@
-// Functions that generated kernels call (heddle/core/kernel/program.h). Each has the roundings of ATen's
-// op for f32; kernels round to bf16 themselves.
+// Functions that generated kernels call (heddle/core/kernel/program.h). Each rounds like ATen's op
+// for f32; kernels round to bf16 themselves.
 struct alignas(8) Vector8 {
   u32 x[2];
 };
@@ -57,7 +57,7 @@ __device__ __forceinline__ void Store(float* to, const float (&v)[N]) {
     ((Vector16*)to)[k] = all;
   }
 }
-// To bf16 and back.
+// Rounds to bf16 and back.
 template <int N>
 __device__ __forceinline__ void Round(float (&v)[N]) {
   UNROLL
@@ -93,7 +93,7 @@ __device__ __forceinline__ void ComplexMul(float (&v)[N], const float (&x)[N],
 }
 
 // The sum of a row in ATen's order for RMSNorm: a tree over the lanes of a warp, then the sums of 4
-// warps as (0 + 2) + (1 + 3). Where one warp has the row, the other three would add zeros.
+// warps as (0 + 2) + (1 + 3). If one warp has the row, the other three would add zeros.
 template <int kThreads>
 __device__ __forceinline__ float RowSum(float sum) {
   UNROLL

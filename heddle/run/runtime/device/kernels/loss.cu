@@ -1,15 +1,19 @@
 // Cross entropy of rows of bf16 logits, forward and backward: log_softmax in f32, the
 // log-probability of each label, and the gradient of their sum times `scale`, rounded to bf16.
 //
-// COLUMNS is the width of a row, BLOCKS the number of thread blocks that share one (a cluster),
-// KEEP whether a row stays in shared memory. Rows add in the order of ATen's _log_softmax for rows
-// that do not fit in shared memory: 1,024 chains, of which chain t takes vectors of 4 number t +
-// 1024 k, then the rest with stride 1,024; a tree over 32 lanes, then over 32 warps.
+// COLUMNS: width of a row.
+// BLOCKS: number of thread blocks that share a row (a cluster).
+// RESIDENT: minimum number of blocks per multiprocessor, so that some load while others compute.
+// KEEP: the row stays in shared memory.
+//
+// Rows add in the order of ATen's _log_softmax for rows that do not fit into shared memory: 1,024
+// chains, of which chain t adds vectors of 4 number t + 1024 k, then the rest with stride 1,024; a
+// tree over 32 lanes, then over 32 warps.
 struct alignas(8) Four {
   u32 pair[2];
 };
 constexpr int kThreads = 1024 / BLOCKS;
-// Rounds of all chains with a vector each, and the elements behind them.
+// Rounds in which every chain has a vector, and the remaining elements.
 constexpr int kRounds = COLUMNS / 4096;
 constexpr int kRest = COLUMNS % 4096;
 constexpr int kRestRounds = (kRest + 1023) / 1024;
@@ -22,7 +26,7 @@ __device__ __forceinline__ void Meet() {
 #endif
 }
 
-// As ATen's maximum: a NaN stays.
+// ATen's maximum: a NaN stays.
 __device__ __forceinline__ float Larger(float a, float b) {
   return a != a ? a : (b != b ? b : (a > b ? a : b));
 }
@@ -32,7 +36,7 @@ __device__ __forceinline__ float Merge(float a, float b) {
   return kMax ? Larger(a, b) : __fadd_rn(a, b);
 }
 
-// Of all chains; every thread gets it.
+// Reduces over all chains; every thread gets the result.
 template <bool kMax>
 __device__ __forceinline__ float OfAllChains(float value, float* by_warp, int chain) {
   UNROLL
@@ -63,14 +67,14 @@ __device__ __forceinline__ float Gradient(float x, float max, float log_sum, flo
   return __fmaf_rn(scale, probability, hit ? -scale : 0.f);
 }
 
-// `gradient` may be `logits`. `picked` gets the log-probability of the label of each row; `kinds`
-// 0, or `ignored` for rows that do not count, or 1 for labels outside of the row: what nll_loss
-// takes for rows of one class.
+// `gradient` may be `logits`. `picked` receives the log-probability of each row's label. `kinds`
+// receives 0, `ignored` for rows that do not count, or 1 for labels outside the row, as labels of
+// nll_loss for rows with one class.
 extern "C" __global__ void
 #if BLOCKS > 1
 __cluster_dims__(BLOCKS, 1, 1)
 #endif
-__launch_bounds__(kThreads) loss(const u16* logits, u16* gradient, const long long* labels,
+__launch_bounds__(kThreads, RESIDENT) loss(const u16* logits, u16* gradient, const long long* labels,
                                  float* picked, long long* kinds, const float* scale_of_all,
                                  long long ignored) {
   DYNAMIC_SHARED(Four, row);
@@ -113,12 +117,14 @@ __launch_bounds__(kThreads) loss(const u16* logits, u16* gradient, const long lo
 #endif
     max = Larger(max, Widen(from[e]));
   }
+  // Two negative infinities.
+  u32 pairs = 0xff80ff80u;
   UNROLL_8
   for (int k = 0; k < kRounds; ++k) {
     Four v = FOUR(k);
-    max = Larger(Larger(max, Low(v.pair[0])), High(v.pair[0]));
-    max = Larger(Larger(max, Low(v.pair[1])), High(v.pair[1]));
+    pairs = Max2(pairs, Max2(v.pair[0], v.pair[1]));
   }
+  max = Larger(Larger(max, Low(pairs)), High(pairs));
   max = OfAllChains<true>(max, by_warp[0], chain);
   float sum = 0.f;
   UNROLL_8
@@ -139,28 +145,31 @@ __launch_bounds__(kThreads) loss(const u16* logits, u16* gradient, const long lo
   bool counts = label != ignored;
   bool inside = label >= 0 && label < COLUMNS;
   float scale = counts ? *scale_of_all : 0.f;
-  // The chain that has the label, which has not written over it yet; chain 0 for rows without one.
+  // The chain of the label, which has not overwritten it yet; chain 0 for rows without a label.
   int owner = 0;
   if (inside)
     owner = (int)(label < kRounds * 4096 ? label / 4 % 1024 : (label - kRounds * 4096) % 1024);
+  float logit = 0.f;
   if (chain == owner) {
-    picked[line] = inside ? __fadd_rn(__fadd_rn(Widen(from[label]), -max), -log_sum) : 0.f;
+    if (inside) logit = Widen(from[label]);
+    picked[line] = inside ? __fadd_rn(__fadd_rn(logit, -max), -log_sum) : 0.f;
     kinds[line] = !counts ? ignored : (inside ? 0 : 1);
   }
   UNROLL_8
   for (int k = 0; k < kRounds; ++k) {
     Four v = FOUR(k);
-    long long e = (long long)(k * 1024 + chain) * 4;
-    v.pair[0] = Narrow2(Gradient(Low(v.pair[0]), max, log_sum, scale, e == label),
-                        Gradient(High(v.pair[0]), max, log_sum, scale, e + 1 == label));
-    v.pair[1] = Narrow2(Gradient(Low(v.pair[1]), max, log_sum, scale, e + 2 == label),
-                        Gradient(High(v.pair[1]), max, log_sum, scale, e + 3 == label));
+    v.pair[0] = Narrow2(Gradient(Low(v.pair[0]), max, log_sum, scale, false),
+                        Gradient(High(v.pair[0]), max, log_sum, scale, false));
+    v.pair[1] = Narrow2(Gradient(Low(v.pair[1]), max, log_sum, scale, false),
+                        Gradient(High(v.pair[1]), max, log_sum, scale, false));
     ((Four*)to)[k * 1024 + chain] = v;
   }
   for (int j = 0; j < kRestRounds; ++j) {
     int e = kRounds * 4096 + j * 1024 + chain;
-    if (e < COLUMNS) to[e] = Narrow(Gradient(ONE(j, e), max, log_sum, scale, e == label));
+    if (e < COLUMNS) to[e] = Narrow(Gradient(ONE(j, e), max, log_sum, scale, false));
   }
+  // This thread has just written the gradient of any other column there.
+  if (inside && chain == owner) to[label] = Narrow(Gradient(logit, max, log_sum, scale, true));
 #undef FOUR
 #undef ONE
 }

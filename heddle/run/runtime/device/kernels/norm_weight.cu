@@ -4,7 +4,7 @@
 // WIDTH is a multiple of 64. Element is u16 for bf16, or float.
 typedef ELEMENT Element;
 
-// Two elements as they are in memory: registers are scarce.
+// Two elements as stored: registers are scarce.
 __device__ __forceinline__ u32 LoadPair(const u16* from) { return *(const u32*)from; }
 __device__ __forceinline__ Vector8 LoadPair(const float* from) { return *(const Vector8*)from; }
 __device__ __forceinline__ float First(u32 pair) { return Low(pair); }
@@ -25,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(128)
   float first = 0.f;
   float second = 0.f;
   // kAhead groups of 256 rows are loaded before they are added. If the compiler knew their number,
-  // it would load less ahead.
+  // it would load fewer in advance.
   for (u64 k = 0; k < groups; k += kAhead) {
     Pair g[kAhead][8], v[kAhead][8];
     float r[kAhead][8];

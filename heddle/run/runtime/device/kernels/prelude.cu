@@ -1,4 +1,4 @@
-// Text that every kernel begins with. It compiles as CUDA C++, and on a CPU through
+// The beginning of every kernel's text. It compiles as CUDA C++, and on a CPU through
 // test/host_cuda.h, which defines the functions that are written in PTX here.
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -13,7 +13,7 @@ __device__ __forceinline__ float Widen(u16 value) { return __uint_as_float((u32)
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
 #define UNROLL_8 _Pragma("unroll 8")
-// To bf16, to the nearest, ties to even.
+// Rounds to bf16, to nearest, ties to even.
 __device__ __forceinline__ u32 Narrow2(float low, float high) {
   u32 pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -23,6 +23,12 @@ __device__ __forceinline__ u16 Narrow(float value) {
   u16 narrow;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrow) : "f"(value));
   return narrow;
+}
+// The larger bf16 of each half. A NaN stays.
+__device__ __forceinline__ u32 Max2(u32 a, u32 b) {
+  u32 pair;
+  asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+  return pair;
 }
 // Starts a copy of 8 bytes to shared memory. The thread that started it may read it after
 // WaitForCopies.

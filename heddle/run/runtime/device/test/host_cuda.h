@@ -1,5 +1,5 @@
-// Runs the text of a CUDA kernel on a CPU: each thread of a block is a fiber, which is switched at
-// barriers and shuffles. Between two of them threads run in an order that a seed chooses, so a
+// Runs the text of a CUDA kernel on a CPU. Each thread of a block is a fiber, which switches at
+// barriers and shuffles. Between two of them, a seed determines the order of threads, so that a
 // missing barrier changes results.
 #pragma once
 
@@ -37,7 +37,7 @@ inline std::vector<Fiber> fibers;
 inline ucontext_t scheduler;
 inline size_t running = 0;
 inline std::function<void()> body;
-// The value that each thread offers to a shuffle.
+// The value that each thread passes to a shuffle.
 inline std::vector<uint32_t> offered;
 inline std::vector<uint64_t> dynamic_shared;
 
@@ -48,7 +48,7 @@ inline void RunFiber() {
   Yield();
 }
 
-// Runs all blocks of a grid, one after the other. `step` is odd: it permutes the threads of a
+// Runs all blocks of a grid, one after the other. `step` must be odd: it permutes the threads of a
 // block, whose number is a power of two.
 inline void Launch(unsigned grid, unsigned block, size_t shared_bytes, unsigned step,
                    std::function<void()> kernel) {
@@ -97,7 +97,7 @@ inline uint32_t __float_as_uint(float value) { return BitsOf(value); }
 inline float rsqrtf(float value) { return 1 / std::sqrt(value); }
 inline void __syncthreads() {
   Yield();
-  // The barrier gave the thread's number to others.
+  // Other threads have changed the index at the barrier.
   threadIdx.x = static_cast<unsigned>(running);
 }
 inline float Shuffle(float value, size_t from) {
@@ -105,7 +105,7 @@ inline float Shuffle(float value, size_t from) {
   offered[own] = BitsOf(value);
   __syncthreads();
   float result = __uint_as_float(offered[from]);
-  // Nobody offers again before all have read.
+  // Waits until all threads have read.
   __syncthreads();
   return result;
 }
@@ -134,6 +134,11 @@ inline uint16_t Narrow(float value) {
 }
 inline uint32_t Narrow2(float low, float high) {
   return static_cast<uint32_t>(Narrow(high)) << 16 | Narrow(low);
+}
+inline uint32_t Max2(uint32_t a, uint32_t b) {
+  auto larger = [](float x, float y) { return std::isnan(x) || x > y ? x : y; };
+  return Narrow2(larger(__uint_as_float(a << 16), __uint_as_float(b << 16)),
+                 larger(__uint_as_float(a & 0xffff0000u), __uint_as_float(b & 0xffff0000u)));
 }
 inline void CopyAsync8(void* shared, const void* global) { std::memcpy(shared, global, 8); }
 inline void WaitForCopies() {}

@@ -17,7 +17,7 @@ namespace heddle::run {
 
 class HostKernel : public GroupKernel {
  public:
-  // `shape` is the grid and the block; several functions run one after the other.
+  // A function with its grid and block. Several run one after the other.
   struct Part {
     std::string name;
     unsigned grid = 1;

@@ -1,0 +1,151 @@
+#include "heddle/run/runtime/device/kernel_memory.h"
+
+#include <algorithm>
+
+#include "heddle/core/analysis/liveness.h"
+#include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/program.h"
+#include "heddle/run/runtime/device/runs.h"
+
+namespace heddle::run {
+namespace {
+
+class MemoryOfLaunches {
+ public:
+  explicit MemoryOfLaunches(ArrangedGraph arranged)
+      : arranged_(std::move(arranged)),
+        graph_(arranged_.graph),
+        uses_(graph_),
+        liveness_(graph_),
+        bytes_(liveness_.storages().size()),
+        end_(liveness_.storages().size()),
+        launch_(graph_.node_count()) {
+    for (NodeId node : graph_.nodes()) launch_[node.index()] = {node.index(), node.index()};
+    for (size_t g = 0; g < arranged_.groups.size(); ++g) TakeGroup(g);
+    TakeOptimizer();
+    for (StorageId id : liveness_.storages().ids()) {
+      const Storage& storage = liveness_.storages()[id];
+      bytes_[id.index()] =
+          storage.space == Space::kDevice && !IsInside(storage) ? storage.bytes : Bytes();
+      end_[id.index()] =
+          storage.death ? launch_[storage.death.index()].second : graph_.node_count();
+    }
+    for (NodeId node : graph_.nodes()) TakeLoss(node);
+  }
+
+  KernelMemory Peak() const {
+    std::vector<Bytes> added(graph_.node_count() + 1);
+    Bytes inputs;
+    for (StorageId id : liveness_.storages().ids()) {
+      const Storage& storage = liveness_.storages()[id];
+      Bytes bytes = bytes_[id.index()];
+      if (!storage.birth) {
+        inputs += bytes;
+        continue;
+      }
+      added[Begin(storage)] += bytes;
+      if (end_[id.index()] < graph_.node_count()) added[end_[id.index()] + 1] -= bytes;
+    }
+    Bytes live = inputs;
+    KernelMemory memory{inputs, {}};
+    size_t at = 0;
+    for (size_t i = 0; i < graph_.node_count(); ++i) {
+      live += added[i];
+      if (live <= memory.peak) continue;
+      memory.peak = live;
+      at = i;
+    }
+    for (StorageId id : liveness_.storages().ids()) {
+      const Storage& storage = liveness_.storages()[id];
+      bool alive = storage.birth && Begin(storage) <= at && at <= end_[id.index()];
+      if (alive && bytes_[id.index()].value > 0)
+        memory.largest.emplace_back(graph_.name(storage.value), bytes_[id.index()]);
+    }
+    std::ranges::stable_sort(memory.largest, std::ranges::greater(),
+                             [](const auto& entry) { return entry.second; });
+    return memory;
+  }
+
+ private:
+  size_t Begin(const Storage& storage) const { return launch_[storage.birth.index()].first; }
+  bool IsInside(const Storage& storage) const {
+    NodeId producer = graph_[storage.value].producer;
+    return producer && inside_.contains(storage.value);
+  }
+  void Launch(NodeId first, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+      launch_[first.index() + i] = {first.index(), first.index() + count - 1};
+  }
+
+  void TakeGroup(size_t g) {
+    const KernelGroup& group = arranged_.groups[g];
+    Launch(group.nodes.front(), group.nodes.size());
+    if (group.form == KernelGroup::Form::kCasts) return;
+    GroupProgram written = WriteGroupProgram(graph_, uses_, arranged_.groups, g);
+    for (NodeId node : group.nodes) {
+      if (IsFlatView(graph_, node)) continue;
+      for (ValueId result : graph_.results(node)) {
+        bool stored =
+            std::ranges::find(written.program.outputs, result) != written.program.outputs.end() ||
+            (written.weight && written.weight->result == result);
+        if (!stored) inside_.insert(result);
+      }
+    }
+  }
+
+  // Values that do not exist: casts that do not run, and clipped gradients.
+  void TakeOptimizer() {
+    OptimizerRuns runs = FindOptimizerRuns(graph_, uses_);
+    for (NodeId cast : SparedCasts(graph_, uses_, runs)) inside_.insert(graph_[cast].first_result);
+    for (const auto& [first, run] : runs.updates) {
+      Launch(first, run.count);
+      for (size_t i = 0; i < run.count; ++i) {
+        NodeId node(first.index() + i);
+        if (graph_.op(node).effect() != Effect::kUpdate) inside_.insert(graph_[node].first_result);
+      }
+    }
+  }
+
+  // The gradient of the logits may overwrite them.
+  void TakeLoss(NodeId first) {
+    std::optional<LossRun> run = FindLossRun(graph_, uses_, liveness_, first);
+    if (!run) return;
+    StorageId gradient = liveness_.of(graph_[run->gradient].first_result);
+    for (size_t i = 0; i < run->count; ++i) {
+      NodeId node(first.index() + i);
+      bool other = std::ranges::find(run->before, node) != run->before.end() ||
+                   std::ranges::find(run->after, node) != run->after.end();
+      if (other || graph_.op(node).effect() == Effect::kView) continue;
+      for (ValueId result : graph_.results(node)) {
+        StorageId id = liveness_.of(result);
+        if (id != gradient && result != graph_[run->forward].first_result)
+          bytes_[id.index()] = Bytes();
+      }
+    }
+    if (!run->in_place) return;
+    StorageId logits = liveness_.of(run->logits);
+    end_[logits.index()] = std::max(end_[logits.index()], end_[gradient.index()]);
+    bytes_[gradient.index()] = Bytes();
+  }
+
+  ArrangedGraph arranged_;
+  const Graph& graph_;
+  Uses uses_;
+  Liveness liveness_;
+  // Values that exist in registers only.
+  std::set<ValueId> inside_;
+  // By storage: its bytes, and the last node that needs it (the number of nodes for outputs).
+  std::vector<Bytes> bytes_;
+  std::vector<size_t> end_;
+  // By node: the first and last node of its launch.
+  std::vector<std::pair<size_t, size_t>> launch_;
+};
+
+}  // namespace
+
+KernelMemory MemoryWithKernels(const Graph& graph) {
+  Graph narrow = ReturnNarrowGradients(graph);
+  return MemoryOfLaunches(ArrangeForKernels(narrow, NodesOfLosses(narrow))).Peak();
+}
+
+}  // namespace heddle::run
