@@ -317,7 +317,7 @@ Result<TrainResult> TrainingJob::End(const run::TrainingOutcome& outcome) {
   switch (outcome.end) {
     case run::TrainingEnd::kStopped:
       Say(fmt::format("stopped after step {} ({})", outcome.last.step,
-                      signals_->came() != 0 ? ::strsignal(signals_->came()) : "by another rank"));
+                      signals_->came() != 0 ? ::strsignal(signals_->came()) : "another rank"));
       break;
     case run::TrainingEnd::kNotFinite:
       HEDDLE_RETURN_IF_ERROR(ExplainNotFinite(outcome.last));

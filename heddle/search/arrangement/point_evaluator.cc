@@ -20,7 +20,7 @@ std::string PipelineOf(const SearchPoint& point) {
   return MemoryPasses(point) + (point.scheduled == ScheduledBy::kOverlap ? ", overlap" : ", fsdp");
 }
 
-// Without collectives in a certain order.
+// The passes that every schedule of the point needs.
 std::string BoundPipelineOf(const SearchPoint& point) {
   return MemoryPasses(point) + ", reshard-after-forward, dce";
 }
@@ -54,8 +54,8 @@ std::string Format(const SearchPoint& point) {
 }
 
 // Replicas do not change the work of forward and backward, and the optimizer does the least work on
-// the least state if no two ranks have the same part of it. Weights that are not sharded are gathered
-// at most once.
+// the least state if no two ranks have the same part of it. Weights that are not sharded are
+// gathered at most once.
 SearchPoint WithOneReplica(SearchPoint point) {
   if (point.arrangement.shard == 1) point.reshard = "never";
   point.arrangement.shard *= std::exchange(point.arrangement.replicate, 1);
@@ -153,9 +153,9 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
   return out;
 }
 
-// Times and peaks are maxima of sums that grow linearly with the layers, so the line through two small
-// models never exceeds the large one. That holds from three layers of a kind on: the gathers of the
-// next layer and the gradients of the last overlap only around a layer between two others.
+// Bounds are maxima of sums that grow linearly with the layers, so the line through two small models
+// never exceeds them. Times and peaks follow it closely from three layers of a kind on: with two, no
+// layer has the gathers of the next one and the gradients of the previous one in flight.
 Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
   int64_t small = model_.small_layers + 1;
   if (model_.layers <= small + 1) return Evaluate(point, model_.layers);
