@@ -1,4 +1,4 @@
-// The search finds the front that trying every plan finds. Its bounds and promises are not too high.
+// The search finds the front that trying every plan finds. Its bounds are not too high.
 #include <set>
 
 #include <gtest/gtest.h>

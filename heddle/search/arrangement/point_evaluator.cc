@@ -153,9 +153,9 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
   return out;
 }
 
-// Bounds are maxima of sums that grow linearly with the layers, so the line through two small models
-// never exceeds them. Times and peaks follow it closely from three layers of a kind on: with two, no
-// layer has the gathers of the next one and the gradients of the previous one in flight.
+// Bounds are maxima of sums that grow linearly with the layers, so the line through two small
+// models never exceeds them. Times and peaks follow it closely from three layers of a kind on: with
+// two, no layer has the gathers of the next one and the gradients of the previous one in flight.
 Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
   int64_t small = model_.small_layers + 1;
   if (model_.layers <= small + 1) return Evaluate(point, model_.layers);
@@ -170,7 +170,8 @@ Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
                                 .peak = line(a.bounds.peak, b.bounds.peak)}};
 }
 
-// With several micro-batches the optimizer, a small part, is left out, so that one graph serves all.
+// With several micro-batches the optimizer, a small part, is left out, so that one graph serves
+// all.
 Result<StepBounds> PointEvaluator::LeastBounds(const SearchPoint& point) {
   auto known = bounds_.find(point);
   if (known != bounds_.end()) return known->second;
