@@ -69,7 +69,7 @@ class TorchTitan(unittest.TestCase):
             file.flush()
             done = heddle("train", "--config", file.name)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("`profiling.enable_profiling` is `true`; Heddle has no profiler yet", done.stderr)
+        self.assertIn("`profiling.enable_profiling` is `true`; use `heddle train --profile", done.stderr)
         self.assertEqual(done.stderr.count("[unknown-flag]"), 1)
         text = text.replace("enable_profiling = true", "enable_profiling = false")
         made, notes = job(text)

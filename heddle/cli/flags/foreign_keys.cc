@@ -15,8 +15,8 @@ constexpr ForeignAction kIgnored = ForeignAction::kIgnored;
 constexpr std::string_view kNoPipeline = "Heddle has no pipeline parallelism yet";
 constexpr std::string_view kNoContext = "Heddle has no context parallelism yet";
 constexpr std::string_view kNoQuantization = "Heddle has no float8 or MX training yet";
-constexpr std::string_view kNoProfiler =
-    "Heddle has no profiler yet; `heddle sim --trace` writes a simulated timeline";
+constexpr std::string_view kProfiler =
+    "use `heddle train --profile=COUNT`, or `heddle sim --trace` for a simulated timeline";
 constexpr std::string_view kNoSnapshot =
     "Heddle has no memory snapshots yet; `heddle plan` reports the peak memory";
 constexpr std::string_view kNoWandb =
@@ -69,12 +69,12 @@ constexpr ForeignKey kForeignKeys[] = {
     {"experimental.custom_import", kRefused, kNoPython, ""},
     {"experimental.custom_args_module", kRefused, kNoPython, ""},
     // [profiling]
-    {"profiling.enable_profiling", kRefused, kNoProfiler, "false"},
-    {"profiler.enable_profiling", kRefused, kNoProfiler, "false"},
+    {"profiling.enable_profiling", kRefused, kProfiler, "false"},
+    {"profiler.enable_profiling", kRefused, kProfiler, "false"},
     {"profiling.enable_memory_snapshot", kRefused, kNoSnapshot, "false"},
     {"profiler.enable_memory_snapshot", kRefused, kNoSnapshot, "false"},
-    {"profiling.*", kIgnored, kNoProfiler},
-    {"profiler.*", kIgnored, kNoProfiler},
+    {"profiling.*", kIgnored, kProfiler},
+    {"profiler.*", kIgnored, kProfiler},
     // [metrics]
     {"metrics.enable_wandb", kRefused, kNoWandb, "false"},
     {"metrics.save_tb_folder", kAlias, "metrics.tensorboard"},

@@ -66,7 +66,10 @@ class PlanSearch {
   // Evaluates one point, or only with small models.
   Result<TriedPoint> Try(const SearchPoint& point) { return evaluator_.Try(point); }
   Result<StepOutcome> Promise(const SearchPoint& point) { return evaluator_.Promise(point); }
-  // Returns all points of presets.
+  Result<StepBounds> LeastBounds(const SearchPoint& point) {
+    return evaluator_.LeastBounds(WithOneReplica(point));
+  }
+  // All points of presets.
   std::vector<SearchPoint> Space() const;
 
  private:
@@ -76,13 +79,17 @@ class PlanSearch {
   // A point to try, with its bounds and the promise of small models.
   struct Candidate {
     SearchPoint point;
-    Nanos compute = {};
+    StepBounds least = {};
     std::optional<StepOutcome> promise = {};
     Fate fate = Fate::kOpen;
 
-    Nanos expected() const { return promise ? promise->step : compute; }
-    Nanos least_step() const { return promise ? std::max(promise->bounds.step, compute) : compute; }
-    Bytes least_peak() const { return promise ? promise->bounds.peak : Bytes{}; }
+    Nanos expected() const { return promise ? promise->step : least.compute; }
+    Nanos least_step() const {
+      return promise ? std::max(promise->bounds.step, least.compute) : least.compute;
+    }
+    Bytes least_peak() const {
+      return promise ? std::max(promise->bounds.peak, least.peak) : least.peak;
+    }
     bool PromisesToFit(Bytes budget) const;
   };
 

@@ -1,6 +1,7 @@
 #include "heddle/search/arrangement/point_evaluator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "heddle/compile/adjust_pipeline.h"
 #include "heddle/compile/passes/memory/memory_passes.h"
@@ -11,12 +12,31 @@ namespace {
 
 // Maximum number of nodes of all cached lowered modules.
 constexpr size_t kMostNodes = 400'000;
-// Returns the passes of a point: memory decisions and, with `schedules`, the rest of its pipeline.
-std::string PipelineOf(const SearchPoint& point, bool schedules) {
-  std::string text = point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);
-  if (!schedules) return text;
-  return text + (point.scheduled == ScheduledBy::kOverlap ? ", overlap" : ", fsdp");
+std::string MemoryPasses(const SearchPoint& point) {
+  return point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);
 }
+
+std::string PipelineOf(const SearchPoint& point) {
+  return MemoryPasses(point) + (point.scheduled == ScheduledBy::kOverlap ? ", overlap" : ", fsdp");
+}
+
+// The passes that every schedule of the point needs.
+std::string BoundPipelineOf(const SearchPoint& point) {
+  return MemoryPasses(point) + ", reshard-after-forward, dce";
+}
+
+// Extends figures of two small models, which differ by a layer, to the large model.
+class Line {
+ public:
+  Line(int64_t larger, int64_t layers) : more_(layers - larger) {}
+  template <typename T>
+  T operator()(T smaller, T larger) const {
+    return larger + (larger - smaller) * more_;
+  }
+
+ private:
+  int64_t more_;
+};
 
 compile::OptionSetting ReshardOf(const SearchPoint& point) {
   return {"reshard", {"reshard-after-forward"}, "policy", point.reshard};
@@ -31,6 +51,15 @@ std::string Format(const SearchPoint& point) {
   if (point.reshard != "default") out += ", reshard " + point.reshard;
   if (point.scheduled == ScheduledBy::kOverlap) out += ", overlap";
   return out;
+}
+
+// Replicas do not change the work of forward and backward, and the optimizer does the least work on
+// the least state if no two ranks have the same part of it. Weights that are not sharded are
+// gathered at most once.
+SearchPoint WithOneReplica(SearchPoint point) {
+  if (point.arrangement.shard == 1) point.reshard = "never";
+  point.arrangement.shard *= std::exchange(point.arrangement.replicate, 1);
+  return point;
 }
 
 StepRequest PointEvaluator::RequestFor(const SearchPoint& point, int64_t layers) const {
@@ -94,25 +123,26 @@ Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
 }
 
 Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
-                                            bool schedules) {
+                                            Extent extent) {
   HEDDLE_TRY(const Module* lowered, Lowered(point, request));
-  HEDDLE_TRY(compile::Pipeline pipeline,
-             compile::ParsePipeline(PipelineOf(point, schedules), compile::Passes(),
-                                    compile::Author::kProgram));
+  HEDDLE_TRY(
+      compile::Pipeline pipeline,
+      compile::ParsePipeline(extent == Extent::kWhole ? PipelineOf(point) : BoundPipelineOf(point),
+                             compile::Passes(), compile::Author::kProgram));
   compile::PipelineChanges changes;
-  if (schedules) changes.settings = {ReshardOf(point)};
+  changes.settings = {ReshardOf(point)};
   HEDDLE_RETURN_IF_ERROR(compile::AdjustPipeline(changes, compile::Passes(), pipeline));
   return evaluator_.Run(*lowered, pipeline);
 }
 
 Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers) {
   StepRequest request = RequestFor(point, layers);
-  HEDDLE_TRY(Evaluation last, Finished(point, request, true));
+  HEDDLE_TRY(Evaluation last, Finished(point, request, Extent::kWhole));
   StepOutcome out = last.outcome;
   int64_t others = point.arrangement.micro_batches - 1;
   if (others == 0) return out;
   request.updates = false;
-  HEDDLE_TRY(Evaluation evaluated, Finished(point, request, true));
+  HEDDLE_TRY(Evaluation evaluated, Finished(point, request, Extent::kWhole));
   const StepOutcome& other = evaluated.outcome;
   out.step += other.step * others;
   out.exposed += other.exposed * others;
@@ -123,15 +153,15 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
   return out;
 }
 
-// A bound is the maximum of several, each of which grows with every layer by at least the same
-// amount. So the linear extrapolation is never above it.
+// Bounds are maxima of sums that grow linearly with the layers, so the line through two small
+// models never exceeds them. Times and peaks follow it closely from three layers of a kind on: with
+// two, no layer has the gathers of the next one and the gradients of the previous one in flight.
 Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
-  int64_t small = model_.small_layers;
+  int64_t small = model_.small_layers + 1;
   if (model_.layers <= small + 1) return Evaluate(point, model_.layers);
   HEDDLE_TRY(StepOutcome a, Evaluate(point, small));
   HEDDLE_TRY(StepOutcome b, Evaluate(point, small + 1));
-  int64_t more = model_.layers - small - 1;
-  auto line = [more](auto small, auto large) { return large + (large - small) * more; };
+  Line line(small + 1, model_.layers);
   return StepOutcome{.step = line(a.step, b.step),
                      .exposed = line(a.exposed, b.exposed),
                      .peak = line(a.peak, b.peak),
@@ -142,18 +172,28 @@ Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
 
 // With several micro-batches the optimizer, a small part, is left out, so that one graph serves
 // all.
-Result<Nanos> PointEvaluator::LeastCompute(const SearchPoint& point) {
-  auto compute_with = [&](int64_t layers) -> Result<Nanos> {
+Result<StepBounds> PointEvaluator::LeastBounds(const SearchPoint& point) {
+  auto known = bounds_.find(point);
+  if (known != bounds_.end()) return known->second;
+  auto bounds_with = [&](int64_t layers) -> Result<StepBounds> {
     StepRequest request = RequestFor(point, layers);
     request.updates = point.arrangement.micro_batches == 1;
-    HEDDLE_TRY(Evaluation evaluated, Finished(point, request, false));
-    return evaluated.outcome.bounds.compute * point.arrangement.micro_batches;
+    HEDDLE_TRY(Evaluation evaluated, Finished(point, request, Extent::kBounds));
+    const StepBounds& bounds = evaluated.outcome.bounds;
+    return StepBounds{.compute = bounds.compute * point.arrangement.micro_batches,
+                      .peak = bounds.peak};
   };
+  StepBounds out;
   int64_t small = model_.small_layers;
-  if (model_.layers <= small + 1) return compute_with(model_.layers);
-  HEDDLE_TRY(Nanos a, compute_with(small));
-  HEDDLE_TRY(Nanos b, compute_with(small + 1));
-  return b + (b - a) * (model_.layers - small - 1);
+  if (model_.layers <= small + 1) {
+    HEDDLE_TRY(out, bounds_with(model_.layers));
+  } else {
+    HEDDLE_TRY(StepBounds a, bounds_with(small));
+    HEDDLE_TRY(StepBounds b, bounds_with(small + 1));
+    Line line(small + 1, model_.layers);
+    out = {.compute = line(a.compute, b.compute), .peak = line(a.peak, b.peak)};
+  }
+  return bounds_.emplace(point, out).first->second;
 }
 
 Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
@@ -164,7 +204,7 @@ Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
 }
 
 Result<price::StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
-  HEDDLE_TRY(Evaluation whole, Finished(point, RequestFor(point, model_.layers), true));
+  HEDDLE_TRY(Evaluation whole, Finished(point, RequestFor(point, model_.layers), Extent::kWhole));
   return price::Summarize(whole.module, whole.module.graphs[0]);
 }
 
@@ -178,7 +218,7 @@ Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowanc
   request.automatic.allowance = allowance;
   request.tries_plans = true;
   compile::CompileOptions how;
-  how.pipeline = PipelineOf(point, true);
+  how.pipeline = PipelineOf(point);
   how.manager = evaluator_.Unchecked();
   HEDDLE_TRY(FoundPlacements found, FindPlacements(*module, plan, request, how));
   found_[point.arrangement] = std::move(found.plan);

@@ -32,7 +32,7 @@ struct StepRequest {
 
 struct SearchedModel {
   int64_t layers = 1;
-  // The smallest number in which every kind of layer is followed by another layer of its kind.
+  // The fewest layers in which every kind of layer is followed by one of its kind.
   int64_t small_layers = 1;
   std::function<Result<Module>(const StepRequest&)> capture;
   std::function<Result<compile::Plan>(const Graph&, const Arrangement&)> preset;
@@ -58,6 +58,8 @@ struct SearchPoint {
   auto operator<=>(const SearchPoint&) const = default;
 };
 std::string Format(const SearchPoint& point);
+// The point with one replica, whose bounds hold for the given point.
+SearchPoint WithOneReplica(SearchPoint point);
 
 struct TriedPoint {
   SearchPoint point;
@@ -83,9 +85,9 @@ class PointEvaluator {
   Result<TriedPoint> Try(const SearchPoint& point);
   // Predicts a point from small models. The bounds are bounds of the large model.
   Result<StepOutcome> Promise(const SearchPoint& point);
-  // Returns a lower bound of a rank's compute time over all schedules.
-  Result<Nanos> LeastCompute(const SearchPoint& point);
-  // Returns the use of memory.
+  // Lower bounds of compute and peak over all schedules.
+  Result<StepBounds> LeastBounds(const SearchPoint& point);
+  // Where memory goes.
   Result<price::StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points with
   // kAuto on this mesh use the same placements.
@@ -100,7 +102,9 @@ class PointEvaluator {
   // Returns the decisions of a plan for the point.
   compile::PlanDecisions DecisionsFor(const SearchPoint& point) const;
   Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
-  Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, bool schedules);
+  // Runs the passes of the point, or with kBounds only those that every schedule of it contains.
+  enum class Extent : uint8_t { kBounds, kWhole };
+  Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, Extent extent);
   Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers);
 
   SearchedModel model_;
@@ -113,6 +117,7 @@ class PointEvaluator {
   std::deque<LoweredKey> order_;
   size_t kept_nodes_ = 0;
   std::map<Arrangement, compile::Plan> found_;
+  std::map<SearchPoint, StepBounds> bounds_;
 };
 
 }  // namespace heddle::search

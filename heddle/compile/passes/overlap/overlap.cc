@@ -233,7 +233,8 @@ Status OverlapSearch::TryAll(const std::vector<Buckets>& ways, const FoundSchedu
     tried.emplace_back(makespan, i);
   }
   // For small graphs, more effort for some ways only would let a larger cap make a step longer.
-  if (OrderSearch::IsSmall(graph_) || round_.effort == Effort::kFast) return Done{};
+  if (OrderSearch::IsSmall(graph_)) return Done{};
+  if (round_.effort == Effort::kFast) return options_.strict ? Status(Done{}) : TrySpare();
   std::ranges::sort(tried);
   tried.resize(std::min(tried.size(), Continues(less_free) ? Promising() / 3 : Promising()));
   for (const auto& [makespan, i] : tried) HEDDLE_RETURN_IF_ERROR(TryBuckets(ways[i], true));
@@ -255,7 +256,8 @@ Status OverlapSearch::TrySpare() {
   Graph graph = graph_;
   PassContext context(module_.mesh);
   if (!found_.buckets.empty()) MergeBuckets(graph, context, found_.buckets);
-  HEDDLE_RETURN_IF_ERROR(Try(std::move(graph), true, {cap_.value / kShare}));
+  const bool thorough = round_.effort != Effort::kFast;
+  HEDDLE_RETURN_IF_ERROR(Try(std::move(graph), thorough, {cap_.value / kShare}));
   return Done{};
 }
 
