@@ -12,10 +12,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = re.compile(r"heddle_target\(([\w/]+)([^)]*)\)")
-LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?) PUBLIC([^)]*)\)")
+LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?|python) (?:PUBLIC|PRIVATE)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
 # Folders below heddle/ that no wing links.
-EDGES = ["api", "cli", "import", "report"]
+EDGES = ["api", "cli", "import", "python", "report"]
 # Above everything: these may include any folder, and nothing includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -38,6 +38,8 @@ struct ArrangementSpace {
   int64_t node_devices = 1;
   // Of a mixture; 0 for none.
   int64_t experts = 0;
+  // Every step is one pass over the batch.
+  bool one_pass = false;
   // For which degrees the model has tensor parallelism.
   std::function<bool(int64_t)> may_split;
 };

@@ -39,6 +39,8 @@ struct SearchedModel {
   std::function<bool(int64_t)> may_split;
   // Of a mixture; 0 for none.
   int64_t experts = 0;
+  // There is one step, of the whole batch: no micro-batches.
+  bool one_pass = false;
   // Tokens of a sequence, for the plans.
   int64_t seq_len = 1;
 };
