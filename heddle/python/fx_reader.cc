@@ -81,7 +81,7 @@ class Reader {
     if (program_.inputs.size() != given_inputs_.size())
       Refuse("the graph has {}, and roles are given for {}",
              Counted(program_.inputs.size(), "placeholder"), given_inputs_.size());
-    program_.statements_folded = calls_of_results_.size();
+    program_.statements_folded += calls_of_results_.size();
     program_.arguments = program_.inputs.size();
     program_.has_signature = true;
     program_.global = !communicates_;
@@ -257,18 +257,42 @@ class Reader {
     return at->second = program_.targets.Intern(name);
   }
 
-  // `getitem`: the name of one result of another call.
+  static bool IsList(nb::handle value) {
+    return PyTuple_Check(value.ptr()) || PyList_Check(value.ptr());
+  }
+  // The number of item `i`, where the items of lists count instead of the lists.
+  static int64_t FlatIndex(nb::handle results, int64_t i) {
+    if (!IsList(results)) return i;
+    int64_t flat = 0;
+    for (int64_t k = 0; k < i && k < static_cast<int64_t>(nb::len(results)); ++k) {
+      nb::handle item = PySequence_Fast_GET_ITEM(results.ptr(), k);
+      flat += IsList(item) ? static_cast<int64_t>(nb::len(item)) : 1;
+    }
+    return flat;
+  }
+
+  // `getitem`: the name of one result of another call, or of a list among its results.
   void AddItem(nb::handle node, nb::handle value) {
     nb::object args = node.attr("args");
     nb::object of = args[0];
-    auto call = call_of_.find(of.ptr());
-    if (call == call_of_.end()) Refuse("`{}` is an item of no call", View(node.attr("name")));
-    program_.calls[call->second].several = true;
-    program_.results.push_back({.name = NameOf(node),
-                                .index = nb::cast<int64_t>(nb::object(args[1])),
-                                .stated = TypeOf(node, value)});
-    calls_of_results_.push_back(call->second);
+    auto number = nb::cast<int64_t>(nb::object(args[1]));
     ++program_.statements;
+    auto list = lists_.find(of.ptr());
+    auto call = call_of_.find(of.ptr());
+    if (list == lists_.end() && call == call_of_.end())
+      Refuse("`{}` is an item of no call", View(node.attr("name")));
+    ItemOf item = list != lists_.end()
+                      ? ItemOf{list->second.call, list->second.index + number}
+                      : ItemOf{call->second, FlatIndex(Field(of.attr("meta"), "val"), number)};
+    if (IsList(value)) {
+      lists_[node.ptr()] = item;
+      ++program_.statements_folded;
+      return;
+    }
+    program_.calls[item.call].several = true;
+    program_.results.push_back(
+        {.name = NameOf(node), .index = item.index, .stated = TypeOf(node, value)});
+    calls_of_results_.push_back(item.call);
   }
 
   void AddCall(nb::handle node) {
@@ -281,7 +305,7 @@ class Reader {
     call.target = TargetOf(target);
     call.name = NameOf(node);
     call.stated = TypeOf(node, value);
-    call.several = PyTuple_Check(value.ptr()) || PyList_Check(value.ptr());
+    call.several = IsList(value);
     // Lists among the arguments are stored elsewhere, so these stay together.
     std::vector<ForeignArg> given;
     for (nb::handle argument : nb::borrow<nb::tuple>(node.attr("args")))
@@ -324,6 +348,12 @@ class Reader {
   std::unordered_map<PyObject*, TargetId> targets_;
   std::unordered_map<PyObject*, uint32_t> call_of_;
   std::vector<uint32_t> calls_of_results_;
+  // Lists among the results of calls, by their nodes: the call, and the number of the first item.
+  struct ItemOf {
+    uint32_t call;
+    int64_t index;
+  };
+  std::unordered_map<PyObject*, ItemOf> lists_;
 };
 
 // Mistakes point at a node by its position; people want its text, its module and their own line.

@@ -1,7 +1,8 @@
 """The compiler of Heddle. Everything here is for the package `heddle`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 import os
+from typing import Any
 
 version: str = "0.1.0"
 
@@ -227,10 +228,10 @@ class Graph:
         """Reads Heddle's text and verifies it. `file` is the name in messages."""
 
     @staticmethod
-    def load(path: str | os.PathLike) -> Graph:
+    def load(path: str | os.PathLike[str]) -> Graph:
         """Reads a file with Heddle's text."""
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the text to a file."""
 
     @property
@@ -312,10 +313,10 @@ class Plan:
 
     def __init__(self, text: str, file: str = "plan") -> None: ...
     @staticmethod
-    def load(path: str | os.PathLike) -> Plan:
+    def load(path: str | os.PathLike[str]) -> Plan:
         """Reads a plan from a file."""
 
-    def save(self, path: str | os.PathLike) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the text to a file."""
 
     @property
@@ -371,13 +372,13 @@ def make_plan(
     """
 
 class Simulated:
-    def report(self) -> object: ...
-    def memory(self) -> object: ...
+    def report(self) -> dict[str, Any]: ...
+    def memory(self) -> dict[str, Any]: ...
     def text(self, color: bool = False) -> str: ...
     def timeline(self) -> str: ...
     def trace(self) -> str: ...
     def page(self, before: Simulated | None = None) -> str: ...
-    def comparison(self, arg: Simulated, /) -> tuple[str, object]: ...
+    def comparison(self, before: Simulated) -> tuple[str, dict[str, Any]]: ...
     @property
     def name(self) -> str: ...
 

@@ -105,6 +105,38 @@ def test_several_results() -> None:
     assert [(o.role, o.label) for o in graph.outputs] == [("metric", "sum"), ("metric", "rstd")]
 
 
+def test_lists_among_results() -> None:
+    def step(w: Any, v: Any, gw: Any, gv: Any) -> list[Any]:
+        zeros = [[torch.zeros_like(x) for x in (w, v)] for _ in range(3)]
+        steps = [torch.ones(()), torch.ones(())]
+        out = torch.ops.aten._fused_adamw.default(
+            [w, v],
+            [gw, gv],
+            *zeros,
+            steps,
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.95,
+            weight_decay=0.0,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+        return [out[0][0], out[0][1], out[2][1]]
+
+    tensors = [torch.ones(4), torch.ones(2, 3), torch.ones(4), torch.ones(2, 3)]
+    graph = heddle.from_fx(
+        trace(step, *tensors),
+        [dict(role="param", index=i, label=f"p{i}") for i in range(2)]
+        + [dict(role="batch", label=f"g{i}") for i in range(2)],
+        [dict(role="update", input=0), dict(role="update", input=1), dict(role="metric")],
+    )
+    assert [o.value.shape for o in graph.outputs] == [(4,), (2, 3), (2, 3)]
+    (update,) = [node for node in graph.nodes if "adamw" in node.op]
+    assert len({o.value.name for o in graph.outputs}) == 3
+    assert all(o.value.producer == update for o in graph.outputs)
+
+
 def test_collectives_make_a_local_graph() -> None:
     from torch.fx import Graph, GraphModule
 
