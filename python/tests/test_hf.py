@@ -263,6 +263,14 @@ def test_the_model_and_transformers_are_as_before() -> None:
         assert all(module.__dict__[key] is value for key, value in before[name].items())
 
 
+def test_caches_are_off() -> None:
+    model = MODELS["llama"]()
+    assert model.config.use_cache
+    code = trace_step(model, tokens()).graph_module.code
+    model.config.use_cache = False
+    assert trace_step(model, tokens()).graph_module.code == code
+
+
 def test_a_cuda_step_has_flash_attention() -> None:
     with torch.device("meta"):
         model = MODELS["llama"]()
