@@ -25,7 +25,7 @@ aten: Any = torch.ops.aten
 class Parameter:
     """A parameter of a captured model.
 
-    >>> from heddle.capture import Parameter
+    >>> from heddle.capturing import Parameter
     >>> import torch
     >>> Parameter("head.weight", (256, 64), torch.float32, tied=("embed.weight",))
     Parameter(head.weight: float32[256, 64], tied: embed.weight)
@@ -61,7 +61,7 @@ class CapturedStep:
     - `constants`: values of inputs that are no part of the model's state.
 
     >>> import torch
-    >>> from heddle.capture import Spec, trace_step
+    >>> from heddle.capturing import Spec, trace_step
     >>> model = torch.nn.Linear(4, 2)
     >>> captured = trace_step(model, {"input": Spec((8, 4))}, loss=lambda m, b: m(**b).sum())
     >>> [(one["role"], one["label"]) for one in captured.inputs]
@@ -81,7 +81,7 @@ class CapturedStep:
         """The number of ops.
 
         >>> import torch
-        >>> from heddle.capture import Spec, trace_step
+        >>> from heddle.capturing import Spec, trace_step
         >>> trace_step(torch.nn.Linear(4, 1), Spec((1, 4))).calls() > 0
         True
         """

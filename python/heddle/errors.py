@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,7 +40,8 @@ class Diagnostic:
     def __str__(self) -> str:
         lines = [f"{self.message} [{self.kind}]"]
         if self.file is not None:
-            place = f"{self.file}:{self.line}" if self.line else self.file
+            name = os.path.basename(self.file)
+            place = f"{name}:{self.line}" if self.line else name
             lines.append(f"  {place}  {self.source}".rstrip())
         if self.hint:
             lines.append(f"  {self.hint}")

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from heddle.capture import trace_step
+from heddle.capturing import trace_step
 from heddle.errors import CaptureError
 from modules import NanoGPT, gpt_loss, square, text_batch
 from process_group import process_group as process_group

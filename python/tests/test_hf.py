@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from heddle import hf
-from heddle.capture import AdamW, Spec, rules_of, trace_step
+from heddle.capturing import AdamW, Spec, rules_of, trace_step
 from heddle.errors import CaptureError
 from step_checks import assert_eager_bits, assert_optimizer_bits
 

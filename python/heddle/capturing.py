@@ -168,7 +168,7 @@ def trace_step(
     """The step as a `torch.fx.GraphModule`; see `capture`, which makes a graph of Heddle of it.
 
     >>> import torch
-    >>> from heddle.capture import Spec, trace_step
+    >>> from heddle.capturing import Spec, trace_step
     >>> captured = trace_step(torch.nn.Linear(4, 1), Spec((1, 4)))
     >>> weight, bias, x = torch.ones(1, 4), torch.ones(1), torch.ones(1, 4)
     >>> [value.tolist() for value in captured.graph_module(weight, bias, x)]
@@ -254,7 +254,7 @@ def capture(
     `CaptureError`.
 
     >>> import torch
-    >>> from heddle.capture import Spec, capture
+    >>> from heddle.capturing import Spec, capture
     >>> def step():
     ...     return capture(torch.nn.Linear(4, 1), Spec((1, 4)), optimizer="adamw")
     >>> from heddle.errors import CaptureError
