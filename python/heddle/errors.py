@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,8 +39,7 @@ class Diagnostic:
     def __str__(self) -> str:
         lines = [f"{self.message} [{self.kind}]"]
         if self.file is not None:
-            name = os.path.basename(self.file)
-            place = f"{name}:{self.line}" if self.line else name
+            place = f"{self.file}:{self.line}" if self.line else self.file
             lines.append(f"  {place}  {self.source}".rstrip())
         if self.hint:
             lines.append(f"  {self.hint}")
