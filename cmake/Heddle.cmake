@@ -5,6 +5,8 @@ add_library(heddle_options INTERFACE)
 target_compile_options(heddle_options INTERFACE -Wall -Wextra -Werror)
 # Products and sums stay apart, so that arithmetic rounds alike on every machine.
 target_compile_options(heddle_options INTERFACE -ffp-contract=off)
+# Objects name source files relative to the checkout, so that ccache serves every checkout.
+target_compile_options(heddle_options INTERFACE $<BUILD_INTERFACE:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 warns of overlapping copies inside std::string that cannot happen (GCC bug 105651).
   target_compile_options(heddle_options INTERFACE -Wno-restrict)

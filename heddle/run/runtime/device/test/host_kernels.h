@@ -30,7 +30,7 @@ class HostKernel : public GroupKernel {
     fs::path stem = fs::path(testing::TempDir()) / fmt::format("kernel_{}_{}", getpid(), count++);
     std::string source = stem.string() + ".cc";
     std::string library = stem.string() + ".so";
-    fs::path shim = fs::path(__FILE__).parent_path() / "host_cuda.h";
+    fs::path shim = fs::path(HEDDLE_DEVICE_FOLDER) / "test" / "host_cuda.h";
     std::ofstream out(source);
     out << "#include \"" << shim.string() << "\"\n#include <utility>\n"
         << "namespace heddle::run::host_cuda {\n"

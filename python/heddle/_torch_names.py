@@ -1,0 +1,93 @@
+"""The private names of torch that capture uses. No other file of the package uses any.
+
+| name                                          | 2.11 | 2.12 | 2.13 | used for                   |
+|-----------------------------------------------|------|------|------|----------------------------|
+| `_subclasses.fake_tensor`                     | yes  | yes  | yes  | tensors without data       |
+| `fx.traceback.annotate`, `preserve_node_meta` | yes  | yes  | yes  | scopes and phases of nodes |
+| `fx.experimental.proxy_tensor.make_fx`        | yes  | yes  | yes  | the trace                  |
+| `_dispatch.python.enable_python_dispatcher`   | yes  | yes  | yes  | `native_dropout` as one op |
+| `fx.traceback.current_meta`, `_sequence_nr()` | yes  | yes  | yes  | scopes of backward         |
+| `_dynamo.config.error_on_nested_fx_trace`     | yes  | yes  | yes  | compiled submodules        |
+
+A name that a later version lacks raises `ImportError` here, with the supported versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+OLDEST = (2, 11)
+NEWEST = (2, 13)
+
+try:
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch._subclasses.fake_tensor import (
+        DataDependentOutputException,
+        DynamicOutputShapeException,
+        FakeTensorMode,
+        UnsupportedFakeTensorException,
+        UnsupportedOperatorException,
+    )
+    from torch.fx import traceback
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.traceback import annotate, preserve_node_meta
+except ImportError as error:
+    raise ImportError(
+        f"heddle supports torch {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, "
+        f"this is {torch.__version__}: {error}"
+    ) from error
+
+__all__ = [
+    "DataDependentOutputException",
+    "DynamicOutputShapeException",
+    "FakeTensorMode",
+    "UnsupportedFakeTensorException",
+    "UnsupportedOperatorException",
+    "annotate",
+    "enable_python_dispatcher",
+    "make_fx",
+    "nested_compile",
+    "preserve_node_meta",
+    "track_backward",
+]
+
+
+def track_backward(loss: torch.Tensor) -> None:
+    """Annotates nodes of the backward pass from `loss` with `heddle_of`.
+
+    It is the sequence number of the forward op whose gradient they compute, which is the `seq_nr`
+    of that op's nodes. Sums of gradients, which the engine adds, have none.
+    """
+    queue: list[Any] = [loss.grad_fn]
+    seen = set(queue)
+    for function in queue:
+        number = function._sequence_nr()
+
+        def before(grads: Any, number: int = number) -> None:
+            traceback.current_meta.setdefault("custom", {})["heddle_of"] = number
+
+        def after(results: Any, grads: Any) -> None:
+            traceback.current_meta.get("custom", {}).pop("heddle_of", None)
+
+        function.register_prehook(before)
+        function.register_hook(after)
+        for following, _ in function.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                queue.append(following)
+
+
+@contextlib.contextmanager
+def nested_compile() -> Iterator[None]:
+    """Traces through functions that `torch.compile` wraps, as if it did not."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    if dynamo is None:
+        yield
+        return
+    with dynamo.config.patch(error_on_nested_fx_trace=False):
+        yield
