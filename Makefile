@@ -5,6 +5,8 @@
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check format and clang-tidy of changed files
 # make train  set up, build, run the main job
+# make python install the Python package into .venv
+# make wheel  write a wheel of it for this machine's architecture into dist/
 # make bench  measure; writes build/bench.json
 # make docs   regenerate ops.md, passes.md, flags.md and diagnostics.md
 # make TORCH_PYTHON=python3 ...   use the torch of that Python, and install none
@@ -33,7 +35,7 @@ RESULTS = --output-junit tests.xml --test-output-size-passed 1000000
 # ccache caches files with precompiled headers only with these settings.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build program test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
+.PHONY: all setup build program python wheel test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
 
 all: build
 
@@ -41,14 +43,28 @@ setup:
 	@$(SETUP)
 
 build: setup
-	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --preset release $(TORCH) $(PACKAGE) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release
 
 # Builds only the program.
 program: setup
-	@cmake --preset release $(TORCH) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --preset release $(TORCH) $(PACKAGE) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release --target heddle heddle-torch
 
+# Without torch and its ABI: the package needs a C++ compiler, and builds in a folder of its own.
+PIP = $(PYTHON) -m pip --disable-pip-version-check
+python: setup
+	@$(PIP) install --quiet --no-build-isolation --no-deps --force-reinstall .
+	@$(PYTHON) -c "import heddle; print('heddle', heddle.__version__, 'in', heddle.__path__[0])"
+
+wheel: setup
+	@rm -rf build/wheel && mkdir -p dist
+	@$(PIP) wheel --quiet --no-build-isolation --no-deps -w build/wheel .
+	@PATH="$(dir $(PYTHON)):$$PATH" $(PYTHON) -m auditwheel repair -w dist build/wheel/*.whl
+	@$(PYTHON) -m auditwheel show dist/*.whl
+
+# The tests of the Python package are part of the build where its tools are installed.
+test: PACKAGE = -DHEDDLE_PYTHON=$$($(PYTHON) -c "import nanobind, pytest; print('ON')" 2>/dev/null || echo OFF)
 test: build fuzz
 	@$(TEST_SETUP)
 	@tools/lint.py --most=12
@@ -133,6 +149,8 @@ docs: build
 	@build/heddle doc passes -o docs/passes.md
 	@tools/flags_page.sh build/heddle > docs/flags.md
 	@tools/diagnostics_page.py
+	@[ ! -f build/python/heddle/__init__.py ] || \
+	  PYTHONPATH=build/python $(PYTHON) -m nanobind.stubgen -q -m heddle._core -o python/heddle/_core.pyi
 
 goldens: build
 	@build/heddle-golden --update $$(find heddle -name '*.hdt')

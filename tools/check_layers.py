@@ -11,10 +11,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = re.compile(r"heddle_target\(([\w/]+)([^)]*)\)")
-LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?) PUBLIC([^)]*)\)")
+LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?|python) (?:PUBLIC|PRIVATE)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
 # Folders below heddle/ that no wing links.
-EDGES = ["api", "cli", "import", "report"]
+EDGES = ["api", "cli", "import", "python", "report"]
 # These may include any folder, and no folder includes them.
 TOP = ["test", "bench", "fuzz"]
 

@@ -66,6 +66,7 @@ pins() { # FILE STAMP CHECK [OPTION]
 }
 [ -x .venv/bin/python3 ] || python3 -m venv .venv
 pins requirements.txt .venv/installed 'import torch, numpy, safetensors'
+pins requirements-python.txt .venv/installed-python 'import nanobind, scikit_build_core, pytest' || say "no nanobind: the Python package is not built"
 # Tests without their packages are skipped. They import few files, so compiling all of them would
 # waste time.
 [ "${1:-}" = --tests ] && { pins requirements-tests.txt .venv/installed-tests 'import transformers' --no-compile || say "no transformers"; }

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import getitem
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ._trace import Leaf, Traced
 from .optim import AdamW, OptimizerNodes
 from .rules import Rules
 
-__all__ = ["CapturedStep", "Parameter", "assemble"]
+__all__ = ["CapturedStep", "Parameter", "assemble", "with_flat_results"]
 
 aten: Any = torch.ops.aten
 
@@ -25,7 +26,7 @@ aten: Any = torch.ops.aten
 class Parameter:
     """A parameter of a captured model.
 
-    >>> from heddle.capture import Parameter
+    >>> from heddle.capturing import Parameter
     >>> import torch
     >>> Parameter("head.weight", (256, 64), torch.float32, tied=("embed.weight",))
     Parameter(head.weight: float32[256, 64], tied: embed.weight)
@@ -61,7 +62,7 @@ class CapturedStep:
     - `constants`: values of inputs that are no part of the model's state.
 
     >>> import torch
-    >>> from heddle.capture import Spec, trace_step
+    >>> from heddle.capturing import Spec, trace_step
     >>> model = torch.nn.Linear(4, 2)
     >>> captured = trace_step(model, {"input": Spec((8, 4))}, loss=lambda m, b: m(**b).sum())
     >>> [(one["role"], one["label"]) for one in captured.inputs]
@@ -81,7 +82,7 @@ class CapturedStep:
         """The number of ops.
 
         >>> import torch
-        >>> from heddle.capture import Spec, trace_step
+        >>> from heddle.capturing import Spec, trace_step
         >>> trace_step(torch.nn.Linear(4, 1), Spec((1, 4))).calls() > 0
         True
         """
@@ -307,3 +308,27 @@ def assemble(
         list(remarks),
         assembler.constants,
     )
+
+
+def with_flat_results(graph_module: fx.GraphModule) -> fx.GraphModule:
+    """A copy whose calls give one flat list of results, as calls of Heddle do.
+
+    `aten._fused_adamw` gives five lists of tensors. Item 0 of item 2 becomes item 2 of all.
+    """
+    graph = fx.Graph()
+    new: dict[fx.Node, fx.Node] = {}
+    # Items that are lists: the call, and the number of tensors before the list.
+    lists: dict[fx.Node, tuple[fx.Node, int]] = {}
+    for node in graph_module.graph.nodes:
+        if node.target is not getitem:
+            new[node] = graph.node_copy(node, new.__getitem__)
+            continue
+        source, index = node.args
+        if isinstance(node.meta["val"], list) and source not in lists:
+            before = sum(len(tensors) for tensors in source.meta["val"][:index])
+            lists[node] = (source, before)
+            continue
+        call, before = lists.get(source, (source, 0))
+        item = new[node] = graph.call_function(getitem, (new[call], before + index))
+        item.meta.update(node.meta)
+    return fx.GraphModule(torch.nn.Module(), graph)

@@ -38,7 +38,7 @@ def mark(nodes: Iterable[fx.Node]) -> None:
     sequence number. A sum of gradients has the scope of the node before it.
     """
     nodes = [node for node in nodes if node.op == "call_function"]
-    scopes: dict[int, str] = {}
+    scopes: dict[int | None, str] = {}
     phase, scope = "fwd", "loss"
     for node in nodes:
         custom = node.meta.get("custom") or {}

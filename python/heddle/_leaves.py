@@ -21,7 +21,7 @@ class Spec:
     """Shape and type of a tensor of the batch, in place of the tensor.
 
     >>> import torch
-    >>> from heddle.capture import Spec
+    >>> from heddle.capturing import Spec
     >>> Spec((64, 8192), torch.int64)
     Spec(shape=(64, 8192), dtype=torch.int64)
     """

@@ -11,7 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-from heddle.capture import AdamW, CapturedStep, trace_step
+from heddle.capturing import AdamW, CapturedStep, trace_step
 
 SEED = 7
 Loss = Callable[[nn.Module, Any], Tensor]

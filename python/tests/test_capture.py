@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heddle.capture import AdamW, Spec, trace_step
+from heddle.capturing import AdamW, Spec, trace_step
 from heddle.errors import CaptureError
 from heddle.rules import Rules, matches
 from modules import Encoder, NanoGPT, Norms, SelectiveScan, ViT, gpt_loss, square, text_batch
@@ -322,7 +322,7 @@ def test_globs() -> None:
 def test_units_of_nested_lists_are_the_outermost() -> None:
     inner = nn.ModuleDict(dict(experts=nn.ModuleList([nn.Linear(2, 2)])))
     model = nn.Sequential(nn.ModuleList([inner]))
-    from heddle.capture import rules_of
+    from heddle.capturing import rules_of
 
     assert rules_of(model) == Rules(units=["0.*"])
 

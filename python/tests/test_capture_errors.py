@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from heddle.capture import trace_step
+from heddle.capturing import Spec, trace_step
 from heddle.errors import CaptureError
 from modules import NanoGPT, gpt_loss, square, text_batch
 from process_group import process_group as process_group
@@ -49,7 +49,7 @@ def snapshot(model: nn.Module) -> list[Any]:
 
 
 class Caching(nn.Module):
-    """Writes what it should not: attributes, lists, hooks of its own."""
+    """Writes attributes, lists and buffers, and seeds the generator."""
 
     def __init__(self, fails: bool) -> None:
         super().__init__()
@@ -61,6 +61,7 @@ class Caching(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
+        torch.manual_seed(3)
         self.cache = self.up(x)
         self.history.append(self.cache)
         self.seen = self.seen + 1
@@ -243,3 +244,34 @@ def test_own_loss_is_missing() -> None:
     with pytest.raises(CaptureError, match="gives a tuple without a loss") as caught:
         trace_step(NanoGPT(), (torch.zeros(1, 4, dtype=torch.long),) * 2)
     assert "loss=" in caught.value.diagnostics[0].hint
+
+
+def test_tensors_on_another_device() -> None:
+    class Scaled(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 2, device="meta")
+            self.scale = torch.ones(2, device="meta")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * self.scale
+
+    with pytest.raises(CaptureError) as caught:
+        trace_step(Scaled(), Spec((3, 4)), loss=square)
+    (found,) = caught.value.diagnostics
+    assert found.kind == "capture-device"
+    assert found.source == "return super().forward(x) * self.scale"
+    assert "x.device" in found.hint
+
+
+def test_buffers_keep_their_shape() -> None:
+    class Growing(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(4, 2)
+            self.register_buffer("seen", torch.zeros(1))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = torch.cat([self.seen, x.new_zeros(1)])
+            return super().forward(x)
+
+    with pytest.raises(CaptureError, match=r"replaces buffer `seen`, \[1\]"):
+        trace_step(Growing(), torch.ones(3, 4), loss=square)

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heddle.capture import Spec, trace_step
+from heddle.capturing import Spec, trace_step
 from modules import square
 from step_checks import (
     assert_eager_bits,

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 from heddle import hf
-from heddle.capture import AdamW, Spec, rules_of, trace_step
+from heddle.capturing import AdamW, Spec, rules_of, trace_step
 from heddle.errors import CaptureError
 from step_checks import assert_eager_bits, assert_optimizer_bits
 
@@ -261,6 +261,14 @@ def test_the_model_and_transformers_are_as_before() -> None:
     for name, module in model.named_modules():
         assert module.__dict__.keys() == before[name].keys()
         assert all(module.__dict__[key] is value for key, value in before[name].items())
+
+
+def test_caches_are_off() -> None:
+    model = MODELS["llama"]()
+    assert model.config.use_cache
+    code = trace_step(model, tokens()).graph_module.code
+    model.config.use_cache = False
+    assert trace_step(model, tokens()).graph_module.code == code
 
 
 def test_a_cuda_step_has_flash_attention() -> None:

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("heddle._core")
 
 import heddle
-from heddle.capture import AdamW, Spec, capture
+from heddle.capturing import AdamW, Spec, capture
 from heddle.rules import Rules
 from modules import NanoGPT, gpt_loss
 

@@ -102,6 +102,7 @@ std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
       bool fills_nodes = copy % space.node_devices == 0 || space.node_devices % copy == 0;
       if (replicate > 1 && !fills_nodes) continue;
       std::vector<int64_t> counts = Divisors(space.global_batch / data);
+      if (space.one_pass) counts = {1};
       size_t first = counts.size() - std::min(counts.size(), kMostMicroBatches);
       for (int64_t micro : std::span(counts).subspan(first)) {
         Arrangement one{.replicate = replicate,

@@ -38,6 +38,8 @@ struct ArrangementSpace {
   int64_t node_devices = 1;
   // Number of experts of a mixture; 0: none.
   int64_t experts = 0;
+  // Whether every step is one pass over the batch, without micro-batches.
+  bool one_pass = false;
   // Whether the model supports a tensor-parallel degree.
   std::function<bool(int64_t)> may_split;
 };

@@ -37,6 +37,7 @@ std::vector<SearchPoint> PlanSearch::Space() const {
        .global_batch = options_.global_batch,
        .node_devices = evaluator_.costs().cluster().devices_per_node,
        .experts = model.experts,
+       .one_pass = model.one_pass,
        .may_split = model.may_split})) {
     for (std::string_view policy : kPolicies) {
       for (std::string_view reshard : kReshard) {

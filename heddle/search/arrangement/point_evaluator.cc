@@ -88,10 +88,13 @@ Result<compile::Plan> PointEvaluator::PlanFor(const SearchPoint& point, int64_t 
 
 compile::PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) const {
   compile::PlanDecisions out;
-  out.batch = {global_batch_, model_.seq_len, point.arrangement.micro_batches};
-  // Stated only if it differs from the default for the mesh (planned_step.cc).
-  bool apart = RequestFor(point, model_.layers).norms_apart;
-  if (apart != MeshOf(point.arrangement).Find("tp").has_value()) out.norms_apart = apart;
+  // A step of one pass is captured: no plan changes its batch or its norms.
+  if (!model_.one_pass) {
+    out.batch = {global_batch_, model_.seq_len, point.arrangement.micro_batches};
+    // Stated only if it differs from the default for the mesh (planned_step.cc).
+    bool apart = RequestFor(point, model_.layers).norms_apart;
+    if (apart != MeshOf(point.arrangement).Find("tp").has_value()) out.norms_apart = apart;
+  }
   out.cluster = cluster_;
   out.pipeline = point.scheduled == ScheduledBy::kOverlap ? "overlap" : "fsdp";
   out.reshard = point.reshard;

@@ -40,6 +40,8 @@ struct SearchedModel {
   std::function<bool(int64_t)> may_split;
   // Number of experts of a mixture; 0: none.
   int64_t experts = 0;
+  // Whether every step is one pass over the batch, without micro-batches.
+  bool one_pass = false;
   // Tokens per sequence, for the plans.
   int64_t seq_len = 1;
 };

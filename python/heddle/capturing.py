@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from . import hf
-from ._captured import CapturedStep, Parameter, assemble
+from ._captured import CapturedStep, Parameter, assemble, with_flat_results
 from ._explain import explain, written_by
 from ._functional import Functional, functionalize, mark
 from ._leaves import Spec, flatten_batch, state_of
@@ -168,7 +168,7 @@ def trace_step(
     """The step as a `torch.fx.GraphModule`; see `capture`, which makes a graph of Heddle of it.
 
     >>> import torch
-    >>> from heddle.capture import Spec, trace_step
+    >>> from heddle.capturing import Spec, trace_step
     >>> captured = trace_step(torch.nn.Linear(4, 1), Spec((1, 4)))
     >>> weight, bias, x = torch.ones(1, 4), torch.ones(1), torch.ones(1, 4)
     >>> [value.tolist() for value in captured.graph_module(weight, bias, x)]
@@ -254,7 +254,7 @@ def capture(
     `CaptureError`.
 
     >>> import torch
-    >>> from heddle.capture import Spec, capture
+    >>> from heddle.capturing import Spec, capture
     >>> def step():
     ...     return capture(torch.nn.Linear(4, 1), Spec((1, 4)), optimizer="adamw")
     >>> from heddle.errors import CaptureError
@@ -277,6 +277,9 @@ def capture(
     from . import _core
     from .step import Step
 
-    graph = _core.read_fx(captured.graph_module, captured.inputs, captured.outputs, None)
+    graph_module = captured.graph_module
+    if optimizer is not None:
+        graph_module = with_flat_results(graph_module)
+    graph = _core.read_fx(graph_module, captured.inputs, captured.outputs, None)
     remarks = [*captured.remarks, *graph.remarks]
     return Step(graph, parameters=captured.parameters, remarks=remarks, rules=rules_of(model))

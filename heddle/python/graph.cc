@@ -1,0 +1,556 @@
+#include "heddle/python/graph.h"
+
+#include <nanobind/operators.h>
+#include <nanobind/stl/complex.h>
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
+#include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/ir/structural_hash.h"
+#include "heddle/core/ir/text/diff.h"
+#include "heddle/core/ir/text/print.h"
+#include "heddle/core/ops/ops.h"
+#include "heddle/python/errors.h"
+#include "heddle/report/launches.h"
+#include "heddle/report/stats.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace heddle::python {
+namespace {
+
+using Shared = std::shared_ptr<const SharedModule>;
+
+struct NodeView {
+  Shared shared;
+  NodeId id;
+
+  const heddle::Graph& graph() const { return shared->graph(); }
+  const heddle::Node& node() const { return graph()[id]; }
+};
+
+struct ValueView {
+  Shared shared;
+  ValueId id;
+
+  const heddle::Graph& graph() const { return shared->graph(); }
+  // Null for a result.
+  const Input* input() const {
+    return graph()[id].producer ? nullptr : &graph().inputs()[id.index()];
+  }
+};
+
+struct OutputView {
+  Shared shared;
+  size_t position;
+
+  const Output& output() const { return shared->graph().outputs()[position]; }
+};
+
+// A sequence of views that are made when they are asked for.
+template <typename View>
+struct Sequence {
+  Shared shared;
+  size_t count;
+
+  static View At(const Shared& shared, size_t i);
+};
+template <>
+NodeView Sequence<NodeView>::At(const Shared& shared, size_t i) {
+  return {shared, NodeId(i)};
+}
+template <>
+ValueView Sequence<ValueView>::At(const Shared& shared, size_t i) {
+  return {shared, ValueId(i)};
+}
+template <>
+OutputView Sequence<OutputView>::At(const Shared& shared, size_t i) {
+  return {shared, i};
+}
+
+template <typename View>
+void BindSequence(nb::module_& module, const char* name, const char* item_name) {
+  std::string get = fmt::format("def __getitem__(self, index: int) -> {}", item_name);
+  std::string iterate =
+      fmt::format("def __iter__(self) -> collections.abc.Iterator[{}]", item_name);
+  nb::class_<Sequence<View>>(module, name, "A read-only sequence of views of one graph.")
+      .def("__len__", [](const Sequence<View>& self) { return self.count; })
+      .def(
+          "__getitem__",
+          [](const Sequence<View>& self, Py_ssize_t i) {
+            auto count = static_cast<Py_ssize_t>(self.count);
+            if (i < 0) i += count;
+            if (i < 0 || i >= count) throw nb::index_error();
+            return Sequence<View>::At(self.shared, static_cast<size_t>(i));
+          },
+          nb::sig(get.c_str()))
+      .def(
+          "__iter__",
+          [](const Sequence<View>& self) {
+            nb::list items;
+            for (size_t i = 0; i < self.count; ++i)
+              items.append(nb::cast(Sequence<View>::At(self.shared, i)));
+            return nb::iter(items);
+          },
+          nb::sig(iterate.c_str()))
+      .def("__repr__", [name](const Sequence<View>& self) {
+        return fmt::format("<heddle.{}: {}>", name, self.count);
+      });
+}
+
+nb::object DimToPython(Dim dim, const SharedModule& shared) {
+  if (!IsSymbol(dim)) return nb::int_(dim);
+  std::string text;
+  AppendDim(text, dim, shared.module().mesh, shared.graph().types().symbols());
+  return nb::str(text.c_str());
+}
+
+nb::object Text(std::string_view text) { return nb::str(text.data(), text.size()); }
+
+// An attribute as Python has it: enumerators, element types and axes are their names in the text.
+class AttrToPython {
+ public:
+  explicit AttrToPython(const SharedModule& shared) : shared_(shared) {}
+
+  nb::object operator()(std::monostate) const { return nb::none(); }
+  nb::object operator()(int64_t value) const { return DimToPython(value, shared_); }
+  nb::object operator()(const std::vector<int64_t>& values) const {
+    nb::list list;
+    for (int64_t value : values) list.append(DimToPython(value, shared_));
+    return list;
+  }
+  nb::object operator()(DType value) const { return Text(Name(value)); }
+  nb::object operator()(MemoryFormat value) const { return Text(Name(value)); }
+  nb::object operator()(Why value) const { return Text(Name(value)); }
+  nb::object operator()(ReduceOp value) const { return Text(Name(value)); }
+  nb::object operator()(const Axes& axes) const {
+    nb::list list;
+    for (AxisId axis : axes) list.append(Text(shared_.module().mesh[axis].name));
+    return list;
+  }
+  template <typename T>
+  nb::object operator()(const T& value) const {
+    return nb::cast(value);
+  }
+
+ private:
+  const SharedModule& shared_;
+};
+
+std::optional<ValueView> ValueOrNone(const Shared& shared, ValueId id) {
+  if (!id) return std::nullopt;
+  return ValueView{shared, id};
+}
+
+std::optional<int64_t> IndexOrNone(int64_t index) {
+  if (index < 0) return std::nullopt;
+  return index;
+}
+
+nb::tuple ShapeOf(const SharedModule& shared, TypeId type) {
+  nb::list dims;
+  for (Dim dim : shared.graph().types().dims(type)) dims.append(DimToPython(dim, shared));
+  return nb::tuple(dims);
+}
+
+GraphView ParseGraph(std::string text, std::string file) {
+  return ViewOf(
+      Take(Unlocked([&] { return ParseModule(std::move(text), std::move(file), Ops()); })));
+}
+
+bool operator==(const NodeView& a, const NodeView& b) {
+  return a.shared == b.shared && a.id == b.id;
+}
+bool operator==(const ValueView& a, const ValueView& b) {
+  return a.shared == b.shared && a.id == b.id;
+}
+
+void BindNode(nb::module_& module) {
+  nb::class_<NodeView>(module, "Node",
+                       "A call of an op in a graph, at a position of its schedule.\n\n"
+                       ">>> graph = heddle.Graph.parse('''heddle 1 local\n"
+                       "... graph @g(%x: f32[4,6]) -> (%b) {\n"
+                       "...   %a = aten.transpose.int(%x, dim0=0, dim1=1) @layers.0\n"
+                       "...   %b = aten.relu(%a)\n"
+                       "... }''')\n"
+                       ">>> node = graph.nodes[0]\n"
+                       ">>> node.op, node.scope, node.phase, node.attrs\n"
+                       "('aten.transpose.int', 'layers.0', 'fwd', {'dim0': 0, 'dim1': 1})\n"
+                       ">>> node.result.shape, node.operand(0).name\n"
+                       "((6, 4), 'x')\n"
+                       ">>> node.result.users[0].op\n"
+                       "'aten.relu'\n")
+      .def_prop_ro(
+          "op", [](const NodeView& self) { return std::string(OpName(self.graph(), self.id)); },
+          "The name of the op, as in the text: `aten.mm`.")
+      .def_prop_ro(
+          "index", [](const NodeView& self) { return self.id.index(); },
+          "The position in the schedule, from 0.")
+      .def_prop_ro(
+          "operands",
+          [](const NodeView& self) {
+            std::vector<std::optional<ValueView>> out;
+            for (ValueId id : self.graph().operands(self.id))
+              out.push_back(ValueOrNone(self.shared, id));
+            return out;
+          },
+          "The tensors that the node reads; None for an absent optional one.")
+      .def(
+          "operand",
+          [](const NodeView& self, size_t i) {
+            std::span<const ValueId> operands = self.graph().operands(self.id);
+            if (i >= operands.size()) throw nb::index_error("the node has fewer operands");
+            return ValueOrNone(self.shared, operands[i]);
+          },
+          "index"_a, "The operand with this number.")
+      .def_prop_ro(
+          "results",
+          [](const NodeView& self) {
+            std::vector<ValueView> out;
+            for (ValueId id : self.graph().results(self.id)) out.push_back({self.shared, id});
+            return out;
+          },
+          "The values that the node defines.")
+      .def_prop_ro(
+          "result",
+          [](const NodeView& self) {
+            if (self.node().result_count != 1) {
+              std::string text =
+                  fmt::format("{} has {} results; use `results`", OpName(self.graph(), self.id),
+                              self.node().result_count);
+              throw nb::value_error(text.c_str());
+            }
+            return ValueView{self.shared, self.node().first_result};
+          },
+          "The only result.")
+      .def_prop_ro(
+          "attrs",
+          [](const NodeView& self) {
+            nb::dict out;
+            for (const Attr& attr : self.graph().attrs(self.id).list)
+              out[attr.name.c_str()] = std::visit(AttrToPython(*self.shared), attr.value);
+            return out;
+          },
+          nb::sig("def attrs(self) -> dict[str, typing.Any]"),
+          "The arguments that are no tensors, without those that have their defaults.")
+      .def_prop_ro(
+          "scope", [](const NodeView& self) { return std::string(self.graph().scope(self.id)); },
+          "The module that the node belongs to; empty for the root.")
+      .def_prop_ro(
+          "phase", [](const NodeView& self) { return std::string(Name(self.node().phase)); },
+          "`fwd`, `bwd` or `opt`.")
+      .def_prop_ro(
+          "stream", [](const NodeView& self) { return static_cast<int>(self.node().stream); },
+          "For a collective or copy, its stream.")
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const NodeView& self) { return self.id.index(); })
+      .def("__str__",
+           [](const NodeView& self) {
+             return PrintNode(self.shared->module(), self.graph(), self.id);
+           })
+      .def("__repr__", [](const NodeView& self) {
+        return fmt::format("<heddle.Node {}>",
+                           PrintNode(self.shared->module(), self.graph(), self.id));
+      });
+}
+
+void BindValue(nb::module_& module) {
+  nb::class_<ValueView>(
+      module, "Value",
+      "A tensor of a graph: an input, or the result of a node.\n\n"
+      ">>> graph = heddle.Graph.parse('''heddle 1 local\n"
+      "... graph @g(%w: f32[4] param 0 \"up.weight\" unit \"up\") -> (loss %y) {\n"
+      "...   %y = aten.sum(%w)\n"
+      "... }''')\n"
+      ">>> w = graph.inputs[0]\n"
+      ">>> w.name, w.dtype, w.shape, w.role, w.index, w.label, w.unit\n"
+      "('w', 'f32', (4,), 'param', 0, 'up.weight', 'up')\n"
+      ">>> graph.value('y').producer.op\n"
+      "'aten.sum'\n")
+      .def_prop_ro(
+          "name", [](const ValueView& self) { return std::string(self.graph().name(self.id)); },
+          "The name, without `%`.")
+      .def_prop_ro(
+          "dtype",
+          [](const ValueView& self) {
+            return std::string(Name(self.graph().types().dtype(self.graph().type(self.id))));
+          },
+          "The element type, as in the text: `bf16`.")
+      .def_prop_ro(
+          "shape",
+          [](const ValueView& self) { return ShapeOf(*self.shared, self.graph().type(self.id)); },
+          nb::sig("def shape(self) -> tuple[int | str, ...]"),
+          "The sizes. A size that depends on data or on the rank is its text.")
+      .def_prop_ro(
+          "type",
+          [](const ValueView& self) {
+            const heddle::Value& value = self.graph()[self.id];
+            return PrintType(self.shared->module(), self.graph(), value.type, value.placement);
+          },
+          "The type with its placement, as in the text: `bf16[32{dp},1024]`.")
+      .def_prop_ro(
+          "nbytes",
+          [](const ValueView& self) {
+            return self.graph().types().bytes(self.graph().type(self.id)).value;
+          },
+          "The size in bytes, at most.")
+      .def_prop_ro(
+          "producer",
+          [](const ValueView& self) -> std::optional<NodeView> {
+            NodeId id = self.graph()[self.id].producer;
+            if (!id) return std::nullopt;
+            return NodeView{self.shared, id};
+          },
+          "The node that defines it; None for an input.")
+      .def_prop_ro(
+          "users",
+          [](const ValueView& self) {
+            std::vector<NodeView> out;
+            for (const Use& use : self.shared->uses().of(self.id)) {
+              if (out.empty() || out.back().id != use.node) out.push_back({self.shared, use.node});
+            }
+            return out;
+          },
+          "The nodes that read it, in the order of the schedule.")
+      .def_prop_ro(
+          "keep",
+          [](const ValueView& self) -> std::optional<std::string> {
+            Keep keep = self.graph()[self.id].keep;
+            if (keep == Keep::kDefault) return std::nullopt;
+            return std::string(Name(keep));
+          },
+          "What is decided about it for backward, as `must_save`; None without a decision.")
+      .def_prop_ro(
+          "role",
+          [](const ValueView& self) -> std::optional<std::string> {
+            if (self.input() == nullptr || self.input()->role == InputRole::kPlain)
+              return std::nullopt;
+            return std::string(Name(self.input()->role));
+          },
+          "The role of an input: `param`, `buffer`, `batch`, ...")
+      .def_prop_ro(
+          "index",
+          [](const ValueView& self) {
+            return self.input() != nullptr ? IndexOrNone(self.input()->index) : std::nullopt;
+          },
+          "The number of a parameter; for optimizer state, its parameter's.")
+      .def_prop_ro(
+          "label",
+          [](const ValueView& self) {
+            return self.input() != nullptr ? self.input()->label : std::string();
+          },
+          "The full name of a parameter or buffer, or what else the input is called.")
+      .def_prop_ro(
+          "unit",
+          [](const ValueView& self) {
+            return self.input() != nullptr ? self.input()->unit : std::string();
+          },
+          "The FSDP unit of a parameter.")
+      .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const ValueView& self) { return self.id.index(); })
+      .def("__repr__", [](const ValueView& self) {
+        const heddle::Value& value = self.graph()[self.id];
+        return fmt::format(
+            "<heddle.Value %{}: {}>", self.graph().name(self.id),
+            PrintType(self.shared->module(), self.graph(), value.type, value.placement));
+      });
+  nb::class_<OutputView>(module, "Output",
+                         "An output of a graph: a value and its role.\n\n"
+                         ">>> graph = heddle.Graph.parse('''heddle 1 local\n"
+                         "... graph @g(%x: f32[4] batch) -> (loss %y) {\n"
+                         "...   %y = aten.sum(%x)\n"
+                         "... }''')\n"
+                         ">>> output = graph.outputs[0]\n"
+                         ">>> output.role, output.value.name\n"
+                         "('loss', 'y')\n")
+      .def_prop_ro(
+          "value",
+          [](const OutputView& self) {
+            return ValueView{self.shared, self.output().value};
+          },
+          "The value.")
+      .def_prop_ro(
+          "role",
+          [](const OutputView& self) -> std::optional<std::string> {
+            if (self.output().role == OutputRole::kPlain) return std::nullopt;
+            return std::string(Name(self.output().role));
+          },
+          "`loss`, `grad`, `update`, `metric` or `saved`.")
+      .def_prop_ro(
+          "index", [](const OutputView& self) { return IndexOrNone(self.output().index); },
+          "For a gradient, the number of its parameter.")
+      .def_prop_ro(
+          "target",
+          [](const OutputView& self) { return ValueOrNone(self.shared, self.output().target); },
+          "For an update, the input that it replaces.")
+      .def_prop_ro(
+          "label", [](const OutputView& self) { return self.output().label; }, "Its name, if any.")
+      .def("__repr__", [](const OutputView& self) {
+        return fmt::format("<heddle.Output {}>",
+                           PrintOutput(self.shared->module(), self.shared->graph(), self.output()));
+      });
+}
+
+void BindGraphClass(nb::module_& module) {
+  nb::class_<GraphView>(module, "Graph",
+                        "A training step as a flat graph: a list of nodes in execution order.\n\n"
+                        "Its text (docs/ir.md) is `str(graph)`; `Graph.parse` reads it back.\n"
+                        "Graphs never change: passes return new ones.\n\n"
+                        ">>> graph = heddle.Graph.parse('''heddle 1 local\n"
+                        "... graph @g(%x: f32[4,6]) -> (%b) {\n"
+                        "...   %a = aten.t(%x)\n"
+                        "...   %b = aten.t(%a)\n"
+                        "... }''')\n"
+                        ">>> graph\n"
+                        "<heddle.Graph @g: local, 2 nodes, 1 input, 1 output>\n"
+                        ">>> [node.op for node in graph.nodes]\n"
+                        "['aten.t', 'aten.t']\n"
+                        ">>> heddle.Graph.parse(str(graph)) == graph\n"
+                        "True\n")
+      .def_static("parse", &ParseGraph, "text"_a, "file"_a = "text",
+                  "Reads Heddle's text and verifies it. `file` is the name in messages.")
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path) {
+            return ViewOf(Take(Unlocked([&]() -> Result<Module> {
+              HEDDLE_TRY(std::string text, ReadFile(path.string()));
+              return ParseModule(std::move(text), path.string(), Ops());
+            })));
+          },
+          "path"_a, nb::sig("def load(path: str | os.PathLike[str]) -> Graph"),
+          "Reads a file with Heddle's text.")
+      .def(
+          "save",
+          [](const GraphView& self, const std::filesystem::path& path) {
+            Take(Unlocked([&] { return WriteFile(path.string(), Print(self.module())); }));
+          },
+          "path"_a, nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "Writes the text to a file.")
+      .def_prop_ro(
+          "name", [](const GraphView& self) { return self.graph().name(); },
+          "The name, without `@`.")
+      .def_prop_ro(
+          "view", [](const GraphView& self) { return std::string(Name(self.module().view)); },
+          "`global`: the whole step, with whole tensors. `local`: what one rank runs.")
+      .def_prop_ro(
+          "mesh", [](const GraphView& self) { return ToPython(self.module().mesh); },
+          nb::sig("def mesh(self) -> dict[str, int]"), "Axes and their sizes, the slowest first.")
+      .def_prop_ro(
+          "nodes",
+          [](const GraphView& self) {
+            return Sequence<NodeView>{self.shared, self.graph().node_count()};
+          },
+          "The nodes, in the order of execution.")
+      .def_prop_ro(
+          "inputs",
+          [](const GraphView& self) {
+            return Sequence<ValueView>{self.shared, self.graph().inputs().size()};
+          },
+          "The inputs.")
+      .def_prop_ro(
+          "outputs",
+          [](const GraphView& self) {
+            return Sequence<OutputView>{self.shared, self.graph().outputs().size()};
+          },
+          "The outputs.")
+      .def(
+          "value",
+          [](const GraphView& self, std::string_view name) {
+            ValueId id = self.graph().FindValue(name);
+            if (!id) throw nb::key_error(fmt::format("no value `%{}`", name).c_str());
+            return ValueView{self.shared, id};
+          },
+          "name"_a, "The value with this name.")
+      .def_ro("remarks", &GraphView::remarks,
+              "What the reader of a foreign graph assumed or lost, one sentence each.")
+      .def(
+          "stats",
+          [](const GraphView& self) {
+            return FromJson(
+                Unlocked([&] { return ToJson(ComputeStats(self.module(), self.graph())).dump(); }));
+          },
+          nb::sig("def stats(self) -> dict[str, typing.Any]"),
+          "Counts of nodes, parameters and collectives, and bytes: what `heddle stats --json` "
+          "prints.\n\n"
+          ">>> graph = heddle.Graph.parse('heddle 1 local\\ngraph @g(%x: f32[8]) -> (%x) {\\n}')\n"
+          ">>> graph.stats()['input_bytes']\n"
+          "32\n")
+      .def_prop_ro(
+          "hash",
+          [](const GraphView& self) {
+            return Format(Unlocked([&] { return StructuralHash(self.module()); }));
+          },
+          "A hash of everything but the names of values.")
+      .def(
+          "diff",
+          [](const GraphView& self, const GraphView& other) {
+            return Format(Unlocked([&] { return Diff(self.module(), other.module()); }));
+          },
+          "other"_a,
+          "What was added (+), removed (-), changed (< >) or moved (^) from this graph to `other`; "
+          "empty for equal graphs.")
+      .def("__len__", [](const GraphView& self) { return self.graph().node_count(); })
+      .def("__bool__", [](const GraphView&) { return true; })
+      .def(
+          "__eq__",
+          [](const GraphView& self, nb::handle other) {
+            return nb::isinstance<GraphView>(other) &&
+                   self.module() == nb::cast<const GraphView&>(other).module();
+          },
+          nb::sig("def __eq__(self, other: object, /) -> bool"), "Whether the texts are equal.")
+      .def("__hash__",
+           [](const GraphView& self) {
+             return std::hash<std::string>()(Format(StructuralHash(self.module())));
+           })
+      .def("__str__",
+           [](const GraphView& self) { return Unlocked([&] { return Print(self.module()); }); })
+      .def("__repr__",
+           [](const GraphView& self) {
+             const heddle::Graph& graph = self.graph();
+             return fmt::format("<heddle.Graph @{}: {}, {}, {}, {}>", graph.name(),
+                                Name(self.module().view), Counted(graph.node_count(), "node"),
+                                Counted(graph.inputs().size(), "input"),
+                                Counted(graph.outputs().size(), "output"));
+           })
+      .def("__getstate__", [](const GraphView& self) { return Print(self.module()); })
+      .def("__setstate__", [](GraphView& self, const std::string& text) {
+        new (&self) GraphView(ParseGraph(text, "pickle"));
+      });
+}
+
+}  // namespace
+
+GraphView ViewOf(Module module, std::vector<std::string> remarks) {
+  if (module.graphs.size() != 1)
+    Raise("Error", {MakeDiagnostic(Diag::kUsage, "the text has {}; heddle.Graph has one",
+                                   Counted(module.graphs.size(), "graph"))});
+  return {std::make_shared<const SharedModule>(std::move(module)), std::move(remarks)};
+}
+
+nb::dict ToPython(const Mesh& mesh) {
+  nb::dict out;
+  for (const MeshAxis& axis : mesh.axes()) out[axis.name.c_str()] = axis.size;
+  return out;
+}
+
+nb::object FromJson(const std::string& text) {
+  return nb::module_::import_("json").attr("loads")(text);
+}
+
+void BindGraph(nb::module_& module) {
+  BindNode(module);
+  BindValue(module);
+  BindSequence<NodeView>(module, "Nodes", "Node");
+  BindSequence<ValueView>(module, "Values", "Value");
+  BindSequence<OutputView>(module, "Outputs", "Output");
+  BindGraphClass(module);
+}
+
+}  // namespace heddle::python
