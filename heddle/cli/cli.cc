@@ -105,6 +105,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
   AddReport(commands);
   AddSolve(commands);
   AddStats(commands);
+  AddTokenize(commands);
   return commands.Run(args, streams);
 }
 

@@ -57,6 +57,7 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   }
   job.params = [held = state.held](size_t param) { return held(run::Held::kParam, param); };
   job.text = run.text;
+  job.tokenizer = job.flags->options.loop.tokenizer;
   return job;
 }
 
