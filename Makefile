@@ -102,6 +102,7 @@ soak: build sanitized
 	@test/search/never_worse.py build/heddle --all
 	@test/train/runs.py build/heddle --kills=200 --seed=$(SEED)
 	@HEDDLE_SOAK=1 $(PYTHON) test/tokenizer/against_tokenizers.py build/test/encode_texts --seed=$(SEED)
+	@HEDDLE_SOAK=1 $(PYTHON) test/tokenizer/damaged_files.py build/test/encode_texts --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 	@HEDDLE_SOAK=1 test/docs/code_blocks.py build/heddle
 

@@ -33,7 +33,7 @@ OTHERS = {
     "numbers": (0x2150, 0x2189), "punctuation": (0x21, 0x2F), "general": (0x2000, 0x206F), "symbols": (0x2190, 0x2200), "private": (0xE000, 0xE010),
     "ligatures": (0xFB00, 0xFB06), "selectors": (0xFE00, 0xFE0F), "arabic_digits": (0x660, 0x669), "any": (0x80, 0xD7FF), "far": (0x10000, 0x10FFFF),
 }
-PIECES = [" ", "  ", "   ", " " * 13, " " * 30, "\n", "\n\n", "\n\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u1680", "\u180e", "\u2028", "\x85", "\ufeff", "\u200d", "▁", "▁▁▁",
+PIECES = [" ", "  ", "   ", " " * 13, " " * 30, "\n", "\n\n", "\n\n\n", "\r\n", "\t", "\u00a0", "\u3000", "\u1680", "\u180e", " \u180e!", "a\u180e \u180e", "\u2028", "\x85", "\ufeff", "\u200d", "▁", "▁▁▁",
           "'s", "'S", "'LL", "'re", "'ſ", "don't", "1234567", "3.14", "0x1F", "İstanbul", "ẞ", "ﬁ", "½", "²", "word", "words", " word ", "_word", "for (int i = 0; i < n; ++i) {\n\t\tx[i] += 1;\n}\n",
           "def f(x):\n    return x ** 2\n", "https://example.org/a?b=c#d", "👨‍👩‍👧‍👦", "🇩🇪", "é", "e\u0301", "각", "\u1100\u1161\u11a8", "ö̲", "<0x0A>", "<unk>", "<s>", "</s>", "<mask>", " <mask> ",
           "<|endoftext|>", "<|user|>", "<|user|>\n\n ", " <|placeholder|>  ", "<|begin_of_text|>", "<tool_call>", "<table>", "<end>", "<|end", "[INST]", "|||IP_ADDRESS|||",
@@ -130,6 +130,7 @@ def main():
     documents = corpus()
     choose = random.Random(options.seed)
     # Some other scripts, so that tokens of theirs exist.
+    documents += [" \u180e! a\u180e" * 50]
     documents += ["".join(character(choose, [script]) for _ in range(200)) + " " for script in SCRIPTS] * 3
     words = " ".join(documents[:20]).split()
     texts = ["", " ", "\n"] + PIECES + [random_text(choose, words) for _ in range(options.texts)]

@@ -18,7 +18,8 @@ O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
          r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 DEEPSEEK = (r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
             r"""| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+""").replace("||", "|")
-SIZE = 2000
+# Several thousand merges, next to the characters of all scripts.
+SIZE = 6000
 
 
 def trained(tokenizer, texts, special=(), alphabet=()):
@@ -102,6 +103,8 @@ def digits(texts):
     return tokenizer
 
 
+# Words with the spaces before them.
+WORDS = "▁+[^▁]*|[^▁]+"
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -122,7 +125,7 @@ def llama2(texts):
     """The space before the text comes from the normalizer, and nothing divides it."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    with_bytes(tokenizer, texts, pre_tokenizers.Split("▁", "merged_with_next"), ["<unk>", "<s>", "</s>"])
+    with_bytes(tokenizer, texts, split(WORDS), ["<unk>", "<s>", "</s>"])
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s> $B", [("<s>", tokenizer.token_to_id("<s>"))])
     return tokenizer
@@ -148,7 +151,7 @@ def mistral(texts):
 def gemma(texts):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    with_bytes(tokenizer, texts, pre_tokenizers.Split("▁", "merged_with_next"), ["<pad>", "<eos>", "<bos>", "<unk>"])
+    with_bytes(tokenizer, texts, split(WORDS), ["<pad>", "<eos>", "<bos>", "<unk>"])
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.add_tokens([AddedToken("\n" * n, normalized=False) for n in range(2, 6)] + [AddedToken("▁" * n, normalized=True) for n in range(2, 6)] +
                          [AddedToken("<table>", normalized=False)])
@@ -162,6 +165,13 @@ def joins_words(texts):
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.Replace(" ", "▁")
     return with_bytes(tokenizer, texts, split(r"\p{N}"), ["<unk>"])
+
+
+def first_space(texts):
+    """A space before the first word only, although other steps divide the text."""
+    tokenizer = mistral(texts)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.Metaspace(prepend_scheme="first")])
+    return tokenizer
 
 
 def unknown(fuse):
@@ -189,7 +199,7 @@ def behavior(name, invert):
 FAMILIES = {
     "gpt2": gpt2, "prefix_space": prefix_space, "llama2": llama2, "llama3": llama3, "mistral": mistral, "mistral_tekken": mistral_tekken,
     "qwen2": qwen2, "gemma": gemma, "olmo2": olmo2, "phi3": phi3, "deepseek3": deepseek3, "gpt_oss": gpt_oss, "digits": digits,
-    "joins_words": joins_words, "unknown_fused": unknown(True), "unknown_single": unknown(False),
+    "joins_words": joins_words, "first_space": first_space, "unknown_fused": unknown(True), "unknown_single": unknown(False),
     **{f"{name}{'_inverted' if invert else ''}": behavior(name, invert)
        for name in ("removed", "isolated", "merged_with_previous", "merged_with_next", "contiguous") for invert in (False, True)},
 }
