@@ -117,6 +117,8 @@ soak: build sanitized
 	@test/fsdp/bits.py build/heddle --all
 	@test/search/never_worse.py build/heddle --all
 	@test/train/runs.py build/heddle --kills=200 --seed=$(SEED)
+	@HEDDLE_SOAK=1 $(PYTHON) test/tokenizer/against_tokenizers.py build/test/encode_texts --seed=$(SEED)
+	@HEDDLE_SOAK=1 $(PYTHON) test/tokenizer/damaged_files.py build/test/encode_texts --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 	@HEDDLE_SOAK=1 test/docs/code_blocks.py build/heddle
 
@@ -140,6 +142,7 @@ bench: build
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
 	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
 	@python3 bench/train_bench.py build/heddle build/bench_train.json
+	@$(PYTHON) bench/tokenize_bench.py build/heddle build/bench_tokenize.json
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
 	  --parallelism.tensor_parallel_degree=8 --stage=lowered -o build/bench_lowered.hd >/dev/null
 	@build/heddle-budget-bench build/bench_lowered.hd

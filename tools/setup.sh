@@ -13,7 +13,7 @@ missing=()
 need() { have "$1" || missing+=("$1"); }
 for package in g++ git make ninja-build ccache mold python3 python3-venv libfmt-dev nlohmann-json3-dev \
                libxxhash-dev zlib1g-dev libssl-dev libgloo-dev libtomlplusplus-dev \
-               libgtest-dev libbenchmark-dev; do
+               libgtest-dev libbenchmark-dev libpcre2-dev libicu-dev; do
   need "$package"
 done
 # Any CMake from 3.25 on works, also one that was not installed as a package.

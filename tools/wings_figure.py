@@ -11,7 +11,7 @@ TASKS = {
     "core": "graphs and what is known of them", "price": "predicts time and memory",
     "compile": "applies a plan", "search": "finds plans", "run": "captures, trains, verifies",
     "api": "jobs for programs", "cli": "commands", "import": "graphs of others",
-    "report": "tables and pages"}
+    "report": "tables and pages", "python": "the Python package"}
 STYLE = """
   .box { fill: #f4f6fa; stroke: #5b6b86; }
   .edge { fill: #fff; stroke: #9aa5b8; stroke-dasharray: 5 3; }

@@ -32,6 +32,7 @@ Result<std::unique_ptr<run::Dataset>> LoopOptions::OpenDataset(const run::Model&
                                                                uint64_t seed) const {
   run::DatasetOptions options;
   options.source = dataset;
+  options.tokenizer = tokenizer;
   options.vocab = model.config.vocab_size;
   options.seq_len = model.batch.seq_len;
   options.global_batch = global_batch;

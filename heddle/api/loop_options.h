@@ -14,6 +14,8 @@ namespace heddle {
 
 struct LoopOptions {
   std::string dataset = "text";
+  // Path of a tokenizer; empty: none.
+  std::string tokenizer = {};
   bool shuffle = true;
   bool document_boundaries = false;
   std::optional<int64_t> document_end = {};

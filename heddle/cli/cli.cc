@@ -106,6 +106,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
   AddReport(commands);
   AddSolve(commands);
   AddStats(commands);
+  AddTokenize(commands);
   return commands.Run(args, streams);
 }
 

@@ -20,5 +20,6 @@ void AddReduce(CommandSet& commands);
 void AddReport(CommandSet& commands);
 void AddSolve(CommandSet& commands);
 void AddStats(CommandSet& commands);
+void AddTokenize(CommandSet& commands);
 
 }  // namespace heddle

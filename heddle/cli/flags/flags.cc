@@ -44,7 +44,8 @@ Flags::Flag* Flags::Find(std::string_view name) {
 }
 
 Flags::Flag* Flags::NextPositional() {
-  auto at = std::ranges::find_if(flags_, [](const Flag& f) { return f.positional() && !f.given; });
+  auto at = std::ranges::find_if(
+      flags_, [](const Flag& f) { return f.positional() && (!f.given || f.repeats); });
   return at == flags_.end() ? nullptr : &*at;
 }
 
@@ -184,6 +185,7 @@ std::string Flags::Usage() const {
     if (!flag.required) continue;
     out += " " + flag.names[0];
     if (!flag.positional()) out += " " + flag.value;
+    if (flag.positional() && flag.repeats) out += "...";
   }
   for (const Flag& flag : flags_) {
     if (flag.positional() && !flag.required) out += fmt::format(" [{}]", flag.names[0]);

@@ -30,6 +30,11 @@ class Flags {
   void Section(std::string title) { section_ = std::move(title); }
   void Positional(const std::string& name, std::string& target, std::string help,
                   std::vector<std::string> choices = {}, bool required = true);
+  // One or more arguments; the last positional ones.
+  void Positional(const std::string& name, std::vector<std::string>& target, std::string help) {
+    Option(name, target, std::move(help));
+    flags_.back().required = true;
+  }
   // Names of a flag are given as `-o,--output`, or with a placeholder of its value,
   // `-o,--output=FILE`.
   // The target is a bool or std::optional<bool>.

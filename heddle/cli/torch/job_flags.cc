@@ -183,6 +183,8 @@ void DeclareLoop(Flags& flags, LoopOptions& loop) {
       "folder (docs/data.md)");
   flags.Path("--training.dataset",
              [](std::string_view value) { return value != "text" && value != "synthetic"; });
+  flags.Option("--tokenizer=FOLDER", loop.tokenizer,
+               "folder with a tokenizer.json: train on its tokens of a text or JSONL");
   flags.Option("--training.global_batch_size", loop.global_batch_size,
                "sequences per step over all ranks; larger than one batch: accumulate gradients (0: "
                "one batch)",

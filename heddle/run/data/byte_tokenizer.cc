@@ -23,6 +23,10 @@ std::string TokensToText(std::span<const int64_t> tokens) {
   // 0xFF begins no character, so it can replace tokens that are not bytes.
   for (int64_t token : tokens.first(static_cast<size_t>(end - tokens.begin())))
     text += static_cast<char>(token > 0 && token < kByteVocab ? token : 0xFF);
+  return PrintableText(text);
+}
+
+std::string PrintableText(std::string_view text) {
   std::string shown;
   for (std::string_view rest = text; !rest.empty();) {
     size_t length = Utf8Length(rest);

@@ -15,6 +15,8 @@ constexpr int64_t kByteVocab = 256;
 constexpr int64_t kByteDocumentEnd = 0;
 
 std::vector<int64_t> BytesToTokens(std::string_view text);
+// Returns text for printing, with U+FFFD for invalid UTF-8 and control characters.
+std::string PrintableText(std::string_view text);
 // Returns text for printing. Invalid UTF-8, tokens that are not bytes, and control characters
 // become U+FFFD. Stops at the end of a document.
 std::string TokensToText(std::span<const int64_t> tokens);

@@ -193,10 +193,11 @@ std::string PackedDataset::MakeFingerprint() const {
                                                          : "yes";
   return fmt::format(
       "tokens={}+{} hash={:016x}{:016x} seq_len={} global_batch={} seed={} shuffle={} "
-      "boundaries={}",
+      "boundaries={}{}{}",
       train_.tokens, held_out_.tokens, source_.train.Hash(), source_.held_out.Hash(),
       options_.seq_len, options_.global_batch, options_.shuffle ? options_.seed : 0,
-      options_.shuffle ? "yes" : "no", boundaries);
+      options_.shuffle ? "yes" : "no", boundaries,
+      source_.tokenizer.empty() ? "" : " tokenizer=", source_.tokenizer);
 }
 
 Status CheckOptions(const DatasetOptions& options) {
@@ -233,12 +234,19 @@ Status SetDocumentEnds(const DatasetOptions& options, TokenSource& source) {
   return Done{};
 }
 
+Result<TokenSource> OpenAsTokens(const DatasetOptions& options) {
+  HEDDLE_TRY(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Open(options.tokenizer));
+  HEDDLE_RETURN_IF_ERROR(tokenizer->CheckFits(options.vocab));
+  return OpenEncodedText(options.source, *tokenizer);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Dataset>> Dataset::Open(const DatasetOptions& options) {
   HEDDLE_RETURN_IF_ERROR(CheckOptions(options));
-  if (options.source == "synthetic") return MakeSyntheticDataset(options);
-  HEDDLE_TRY(TokenSource source, OpenSource(options.source));
+  bool encodes = !options.tokenizer.empty();
+  if (options.source == "synthetic" && !encodes) return MakeSyntheticDataset(options);
+  HEDDLE_TRY(TokenSource source, encodes ? OpenAsTokens(options) : OpenSource(options.source));
   if (source.is_text && options.vocab < kByteVocab)
     return Error(Diag::kData, "the vocabulary has {} tokens, but text needs {}, one for each byte",
                  options.vocab, kByteVocab);

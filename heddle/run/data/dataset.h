@@ -24,6 +24,8 @@ struct DatasetOptions {
   // `synthetic`, `text` (the project's own sources and docs), or the path of a file or folder: see
   // docs/data.md.
   std::string source = "synthetic";
+  // Path of a tokenizer: a text becomes its tokens instead of bytes. Empty: none.
+  std::string tokenizer = {};
   int64_t vocab = 0;
   int64_t seq_len = 0;
   // Rows of one step, over all ranks and micro-batches.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "heddle/run/data/token_stream.h"
+#include "heddle/run/tokenizer/tokenizer.h"
 
 namespace heddle::run {
 
@@ -16,10 +17,15 @@ struct TokenSource {
   bool is_text = false;
   // Number of files in the folder that are not UTF-8.
   int64_t skipped = 0;
+  // Hash of the tokenizer that made tokens of a text; empty if there was none.
+  std::string tokenizer;
 };
 
 // Opens `text` or a path.
 Result<TokenSource> OpenSource(const std::string& source);
+
+// Opens text files, JSONL files or a folder of them, and turns them into tokens in memory.
+Result<TokenSource> OpenEncodedText(const std::string& source, const Tokenizer& tokenizer);
 
 // --- For source.cc
 

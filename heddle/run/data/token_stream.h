@@ -24,6 +24,8 @@ struct TokenSegment {
   std::string name;
   // Null for the built-in corpus.
   std::shared_ptr<const MappedFile> file;
+  // Keeps the stored tokens if they are not those of a file.
+  std::shared_ptr<const void> memory;
   // The file that lists the documents; null if there is none.
   std::shared_ptr<const MappedFile> index;
   // The stored tokens, anywhere in the file and not necessarily aligned.

@@ -63,6 +63,7 @@ Result<std::vector<int64_t>> Generate(const Model& model, const ParamSource& sou
       if (next == options.end) break;
       made.push_back(next);
       prompt.push_back(next);
+      if (options.on_token) options.on_token(made);
     }
   } catch (const std::exception& error) {
     return Error(Diag::kRunFault, "the model failed: {}", AtenErrorMessage(error));

@@ -4,6 +4,7 @@
 // not for serving.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "heddle/run/train/session.h"
@@ -19,6 +20,8 @@ struct GenerateOptions {
   uint64_t seed = 0;
   // The token that ends the text.
   std::optional<int64_t> end = {};
+  // Called after each token with all tokens after the prompt. May be empty.
+  std::function<void(std::span<const int64_t>)> on_token = {};
 };
 
 // Returns the tokens after the prompt, which must not be empty. The model has batch size one.

@@ -5,7 +5,10 @@
 
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/saved_job.h"
+#include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
+#include "heddle/run/data/files_below.h"
+#include "heddle/run/tokenizer/tokenizer.h"
 
 namespace heddle {
 namespace {
@@ -15,7 +18,7 @@ struct ExportCommand {
   static constexpr const char* kNote =
       "Writes config.json and the weights, in one file or in several with an index, for "
       "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM or DeepseekV3ForCausalLM of "
-      "transformers. Models that none of these classes computes are refused.";
+      "transformers. Models that none of these classes computes are refused. Copies the tokenizer.";
   static constexpr const char* kExamples =
       "heddle export --checkpoint=runs/8b --hf=out --dtype=bf16";
 
@@ -25,6 +28,7 @@ struct ExportCommand {
   std::optional<int64_t> step;
   DType dtype = DType::kF32;
   int64_t shard_mib = 5 * 1024;
+  std::string tokenizer;
 
   void Declare(Flags& flags) {
     flags.Required("--hf=FOLDER", folder, "folder to write");
@@ -35,6 +39,9 @@ struct ExportCommand {
                         {{"f32", DType::kF32}, {"bf16", DType::kBF16}});
     flags.Option("--shard-size", shard_mib, "maximum size of a weight file, in MiB",
                  {.least = 1, .most = 1 << 20});
+    flags.Option("--tokenizer=FOLDER", tokenizer,
+                 "folder whose tokenizer to copy (default: that of the job, or of the initial "
+                 "weights)");
     DeclareModel(flags, model);
     for (const char* section : {"Model", "Model sizes"})
       flags.Excludes("--checkpoint", section, "its job.toml describes the model");
@@ -42,21 +49,59 @@ struct ExportCommand {
   }
   Status Run(const Streams& streams) const;
   Result<run::HfExport> Export(const Streams& streams) const;
+  using Tokenizer = std::shared_ptr<const run::Tokenizer>;
+  // The tokenizer at --tokenizer, or else at `path`, or null.
+  Result<Tokenizer> OpenTokenizer(const std::string& path, int64_t vocab) const;
+  Status CopyTokenizer(const run::Tokenizer& from) const;
+  Result<run::HfExport> ExportWith(const run::Model& model, const run::ParamSource& params,
+                                   const std::string& tokenizer_path) const;
 };
 
-Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
+Result<ExportCommand::Tokenizer> ExportCommand::OpenTokenizer(const std::string& path,
+                                                              int64_t vocab) const {
+  if (tokenizer.empty() && path.empty()) return Tokenizer();
+  HEDDLE_TRY(Tokenizer opened, run::Tokenizer::Open(tokenizer.empty() ? path : tokenizer));
+  HEDDLE_RETURN_IF_ERROR(opened->CheckFits(vocab));
+  return opened;
+}
+
+Status ExportCommand::CopyTokenizer(const run::Tokenizer& from) const {
+  std::string source = from.file().substr(0, from.file().rfind('/') + 1);
+  HEDDLE_TRY(std::string json, ReadFile(from.file()));
+  HEDDLE_RETURN_IF_ERROR(WriteFile(folder + "/" + run::kTokenizerFile, json));
+  for (const char* name :
+       {"tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}) {
+    if (!run::IsFile(source + name)) continue;
+    HEDDLE_TRY(std::string content, ReadFile(source + name));
+    HEDDLE_RETURN_IF_ERROR(WriteFile(folder + "/" + name, content));
+  }
+  return Done{};
+}
+
+Result<run::HfExport> ExportCommand::ExportWith(const run::Model& made,
+                                                const run::ParamSource& params,
+                                                const std::string& tokenizer_path) const {
+  // Before the weights, which take long.
+  HEDDLE_TRY(Tokenizer opened, OpenTokenizer(tokenizer_path, made.config.vocab_size));
   run::HfExportOptions options{.dtype = dtype, .most_bytes = MiB(shard_mib)};
+  HEDDLE_TRY(run::HfExport done, run::ExportHf(made, params, folder, options));
+  if (opened != nullptr) HEDDLE_RETURN_IF_ERROR(CopyTokenizer(*opened));
+  return done;
+}
+
+Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   if (!checkpoint.empty()) {
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
     for (const std::string& note : job.notes) streams.err << note << "\n";
-    return run::ExportHf(*job.model, job.params, folder, options);
+    return ExportWith(*job.model, job.params, job.tokenizer);
   }
   if (model.load_path.empty())
     return Error(Diag::kUsage,
                  "no weights to export; give --checkpoint or --checkpoint.initial_load_path");
   HEDDLE_TRY(run::Model made, model.Make());
   HEDDLE_TRY(run::ParamSource params, model.Params(made, /*seed=*/0));
-  return run::ExportHf(made, params, folder, options);
+  bool has_tokenizer = run::IsFile(model.load_path + "/" + run::kTokenizerFile);
+  return ExportWith(made, params, has_tokenizer ? model.load_path : "");
 }
 
 Status ExportCommand::Run(const Streams& streams) const {

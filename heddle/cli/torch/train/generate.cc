@@ -1,6 +1,7 @@
 // heddle generate: generates text from a checkpoint.
 #include "heddle/run/train/generate.h"
 
+#include <algorithm>
 #include <charconv>
 #include <ostream>
 
@@ -11,6 +12,7 @@
 #include "heddle/cli/torch/train/saved_job.h"
 #include "heddle/core/base/text.h"
 #include "heddle/run/data/byte_tokenizer.h"
+#include "heddle/run/tokenizer/tokenizer.h"
 #include "heddle/run/train/exact.h"
 
 namespace heddle {
@@ -20,22 +22,30 @@ struct GenerateCommand {
   static constexpr const char* kName = "generate";
   static constexpr const char* kNote =
       "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and its "
-      "continuation. A model that was trained on token files reads and prints token numbers.";
+      "continuation. A model that was trained on token files needs --tokenizer, or reads and "
+      "prints "
+      "token numbers.";
   static constexpr const char* kExamples =
-      "heddle generate --checkpoint=runs/text --prompt='graph @' --tokens=200";
+      "heddle generate --checkpoint=runs/text --prompt='graph @' --tokens=200\n"
+      "heddle generate --checkpoint=runs/8b --tokenizer=llama --prompt='Once upon a time' --stream";
 
   std::string folder;
   std::optional<int64_t> step;
   std::string prompt = "\n";
+  std::string tokenizer;
   run::GenerateOptions options = {.tokens = 100};
   int64_t seed = 0;
+  bool stream = false;
   bool json = false;
 
   void Declare(Flags& flags) {
     flags.Required("--checkpoint=FOLDER", folder, "folder of checkpoints");
     flags.Option("--step", step, "use the checkpoint of this step instead of the newest");
     flags.Option("--prompt", prompt,
-                 "start of the text; for models of token files, numbers separated by commas");
+                 "start of the text; for models of token files without --tokenizer, numbers "
+                 "separated by commas");
+    flags.Option("--tokenizer=FOLDER", tokenizer,
+                 "folder with the tokenizer.json of prompt and text (default: that of the job)");
     flags.Option("--tokens", options.tokens, "maximum number of tokens to generate", {.least = 1});
     flags.Option("--temperature", options.temperature,
                  "sampling temperature (0: always the most likely token; 1: the model's "
@@ -43,18 +53,68 @@ struct GenerateCommand {
     flags.Option("--top_k", options.top_k, "sample from the K most likely tokens (0: from all)",
                  {.least = 0});
     flags.Option("--seed", seed, "seed of the sampling", {.least = 0});
+    flags.Switch("--stream", stream, "print the text while it is generated");
     flags.Switch("--json", json, "print tokens and text as JSON");
   }
   Result<ExitCode> Run(const Streams& streams) const;
 
  private:
-  Result<std::vector<int64_t>> Prompt(const SavedJob& job) const;
+  using Tokenizer = std::shared_ptr<const run::Tokenizer>;
+  // Null if tokens are bytes or numbers.
+  Result<Tokenizer> OpenTokenizer(const SavedJob& job) const;
+  Result<std::vector<int64_t>> Prompt(const SavedJob& job, const Tokenizer& tokenizer) const;
 };
 
-Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const {
+// Turns tokens after a prompt into what the command prints of them.
+class Continuation {
+ public:
+  Continuation(const run::Tokenizer* tokenizer, bool bytes, std::vector<int64_t> prompt)
+      : tokenizer_(tokenizer), bytes_(bytes), prompt_(std::move(prompt)) {}
+
+  Result<std::string> Text(std::span<const int64_t> made) const {
+    if (bytes_) return run::TokensToText(made);
+    if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(made, ","));
+    // The first token of a text is decoded differently, so the prompt is decoded, too.
+    HEDDLE_TRY(std::string before, tokenizer_->Decode(prompt_));
+    std::vector<int64_t> all = prompt_;
+    all.insert(all.end(), made.begin(), made.end());
+    HEDDLE_TRY(std::string text, tokenizer_->Decode(all));
+    size_t same = std::ranges::mismatch(before, text).in1 - before.begin();
+    return run::PrintableText(std::string_view(text).substr(same));
+  }
+  // The part of the text that further tokens do not change: without characters whose bytes are not
+  // complete.
+  Result<std::string> Settled(std::span<const int64_t> made) const {
+    HEDDLE_TRY(std::string text, Text(made));
+    while (text.ends_with("\uFFFD")) text.resize(text.size() - 3);
+    return text;
+  }
+
+ private:
+  const run::Tokenizer* tokenizer_;
+  bool bytes_;
+  std::vector<int64_t> prompt_;
+};
+
+Result<GenerateCommand::Tokenizer> GenerateCommand::OpenTokenizer(const SavedJob& job) const {
+  if (job.text && !tokenizer.empty())
+    return Error(Diag::kUsage, "--tokenizer has no effect: the tokens of this model are bytes");
+  std::string path = tokenizer.empty() ? job.tokenizer : tokenizer;
+  if (path.empty()) return Tokenizer();
+  HEDDLE_TRY(Tokenizer opened, run::Tokenizer::Open(path));
+  HEDDLE_RETURN_IF_ERROR(opened->CheckFits(job.model->config.vocab_size));
+  return opened;
+}
+
+Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job,
+                                                     const Tokenizer& opened) const {
   std::vector<int64_t> tokens;
   if (job.text) {
     tokens = run::BytesToTokens(prompt);
+  } else if (opened != nullptr) {
+    std::vector<int32_t> encoded;
+    HEDDLE_RETURN_IF_ERROR(run::TextEncoder(*opened).Encode(prompt, encoded));
+    tokens.assign(encoded.begin(), encoded.end());
   } else {
     for (std::string_view word : Split(prompt, ',')) {
       word = Trim(word);
@@ -63,8 +123,8 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const 
       auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
       if (error != std::errc() || end != word.data() + word.size())
         return Error(Diag::kUsage,
-                     "--prompt has `{}`; expected token numbers, because the model was trained on "
-                     "a token file",
+                     "--prompt has `{}`; expected token numbers; --tokenizer names a tokenizer for "
+                     "text",
                      word);
       tokens.push_back(token);
     }
@@ -79,26 +139,42 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job) const 
 }
 
 Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
+  if (stream && json) return Error(Diag::kUsage, "--stream has no effect with --json");
   run::MakeExact();
   HEDDLE_TRY(SavedJob job, OpenSavedJob(folder, step));
   for (const std::string& note : job.notes) streams.err << note << "\n";
-  HEDDLE_TRY(std::vector<int64_t> begin, Prompt(job));
+  HEDDLE_TRY(Tokenizer opened, OpenTokenizer(job));
+  HEDDLE_TRY(std::vector<int64_t> begin, Prompt(job, opened));
   run::GenerateOptions how = options;
   how.seed = static_cast<uint64_t>(seed);
   if (job.text) how.end = run::kByteDocumentEnd;
+  if (opened != nullptr && opened->document_end()) how.end = *opened->document_end();
+  Continuation continuation(opened.get(), job.text, begin);
+  bool text = job.text || opened != nullptr;
+  size_t shown = 0;
+  if (stream) {
+    if (text) streams.out << prompt << std::flush;
+    how.on_token = [&](std::span<const int64_t> made) {
+      Result<std::string> now = continuation.Settled(made);
+      if (!now.ok() || now->size() <= shown) return;
+      streams.out << now->substr(shown) << std::flush;
+      shown = now->size();
+    };
+  }
   Result<std::vector<int64_t>> made = run::Generate(*job.model, job.params, begin, how);
   if (!made.ok()) {
     Report(made.diagnostics(), streams);
     return ExitCode::kFault;
   }
+  HEDDLE_TRY(std::string all, continuation.Text(*made));
   if (json) {
     nlohmann::ordered_json out = {{"step", job.step}, {"prompt", begin}, {"tokens", *made}};
-    if (job.text) out["text"] = run::TokensToText(*made);
+    if (text) out["text"] = all;
     PrintJson(out, streams);
-  } else if (job.text) {
-    streams.out << prompt << run::TokensToText(*made) << "\n";
+  } else if (stream) {
+    streams.out << all.substr(std::min(shown, all.size())) << "\n";
   } else {
-    streams.out << fmt::format("{}\n", fmt::join(*made, ","));
+    streams.out << (text ? prompt : "") << all << "\n";
   }
   return ExitCode::kDone;
 }

@@ -60,6 +60,7 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
     return read(run::StateKind::kParam, param);
   };
   job.text = run.text;
+  job.tokenizer = job.flags->options.loop.tokenizer;
   return job;
 }
 

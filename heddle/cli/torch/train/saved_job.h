@@ -17,6 +17,8 @@ struct SavedJob {
   int64_t step = 0;
   // Whether tokens are bytes of text.
   bool text = false;
+  // Path of the tokenizer that made tokens of a text; empty: none.
+  std::string tokenizer;
   run::ParamSource params;
   // Incomplete checkpoints that were skipped.
   std::vector<std::string> notes;

@@ -1,0 +1,97 @@
+// heddle tokenize: text as token files.
+#include "heddle/run/data/tokenize.h"
+
+#include <ostream>
+#include <thread>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/cli/commands.h"
+#include "heddle/core/base/text.h"
+#include "heddle/run/data/token_writer.h"
+#include "heddle/run/metrics/progress.h"
+
+namespace heddle {
+namespace {
+
+struct TokenizeCommand {
+  static constexpr const char* kName = "tokenize";
+  static constexpr const char* kSummary = "Turn text into token files to train on";
+  static constexpr const char* kNote =
+      "Reads text files, JSONL files (.jsonl) and folders of them. Writes train.bin and train.idx, "
+      "which `heddle train --training.dataset=FOLDER` reads. A text file is a document, and so is "
+      "each line of JSONL. In folders, files that are not text are skipped.";
+  static constexpr const char* kExamples =
+      "heddle tokenize --tokenizer=llama/ corpus/ -o tokens\n"
+      "heddle tokenize --tokenizer=llama/ a.jsonl b.jsonl --key=content -o tokens";
+
+  std::string tokenizer;
+  std::vector<std::string> inputs;
+  std::string folder;
+  std::string document_end;
+  run::TokenizeOptions options = {.threads =
+                                      std::max<int64_t>(1, std::thread::hardware_concurrency())};
+  bool json = false;
+
+  void Declare(Flags& flags);
+  Result<ExitCode> Run(const Streams& streams) const;
+};
+
+void TokenizeCommand::Declare(Flags& flags) {
+  flags.Positional("INPUT", inputs, "text file, JSONL file or folder");
+  flags.Required("--tokenizer=FOLDER", tokenizer,
+                 "folder with a tokenizer.json, as Hugging Face has it");
+  flags.Required("-o,--output=FOLDER", folder, "folder to create");
+  flags.Option("--key", options.key, "name of the text in a line of JSONL");
+  flags.Option("--document_end=TOKEN", document_end,
+               "token to append to each document (default: eos_token of tokenizer_config.json, if "
+               "there is one)");
+  flags.Option("--threads", options.threads, "threads; tokens do not depend on it",
+               {.least = 1, .most = 1024});
+  flags.Switch("--json", json, "print JSON");
+}
+
+Result<ExitCode> TokenizeCommand::Run(const Streams& streams) const {
+  HEDDLE_TRY(std::shared_ptr<const run::Tokenizer> opened, run::Tokenizer::Open(tokenizer));
+  run::TokenizeOptions how = options;
+  how.document_end = opened->document_end();
+  if (!document_end.empty()) {
+    how.document_end = opened->Find(document_end);
+    if (!how.document_end)
+      return Error(Diag::kTokenizer, "--document_end is `{}`, which is not a token of {}",
+                   document_end, opened->file());
+  }
+  HEDDLE_TRY(run::DocumentFiles documents, run::ListDocuments(inputs));
+  HEDDLE_TRY(run::TokenWriter writer, run::TokenWriter::Create(folder, opened->vocab()));
+  run::Progress progress(streams.err, "MB", documents.bytes / 1'000'000);
+  how.progress = [&](int64_t bytes) { progress.Show(bytes / 1'000'000); };
+  HEDDLE_RETURN_IF_ERROR(run::TokenizeDocuments(
+      *opened, documents, how,
+      [&](const run::DocumentTokens& done) { return writer.Add(done.tokens, done.lengths); }));
+  progress.Clear();
+  if (writer.tokens() == 0) return Error(Diag::kData, "the inputs have no text");
+  HEDDLE_RETURN_IF_ERROR(writer.Finish());
+  if (json) {
+    PrintJson({{"documents", writer.documents()},
+               {"tokens", writer.tokens()},
+               {"files", documents.files},
+               {"skipped", documents.skipped},
+               {"vocabulary", opened->vocab()}},
+              streams);
+    return ExitCode::kDone;
+  }
+  streams.out << fmt::format(
+      "{} tokens of {} in {}, to {}{}\n", WithCommas(writer.tokens()),
+      Counted(writer.documents(), "document"), Counted(documents.files, "file"), folder,
+      documents.skipped == 0 ? "" : fmt::format("; {} not text (skipped)", documents.skipped));
+  if (!how.document_end)
+    streams.err << "no token ends a document: tokenizer_config.json names none; --document_end "
+                   "does\n";
+  return ExitCode::kDone;
+}
+
+}  // namespace
+
+void AddTokenize(CommandSet& commands) { commands.Add<TokenizeCommand>(); }
+
+}  // namespace heddle

@@ -1,0 +1,37 @@
+// Turns text into token files.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "heddle/run/data/documents.h"
+#include "heddle/run/tokenizer/tokenizer.h"
+
+namespace heddle::run {
+
+struct TokenizeOptions {
+  // The name of the text in a line of JSONL.
+  std::string key = "text";
+  // Appended to each document, unless the tokenizer did so.
+  std::optional<int32_t> document_end = {};
+  // Tokens do not depend on it.
+  int64_t threads = 1;
+  // Called with the number of bytes that have been read. May be empty.
+  std::function<void(int64_t)> progress = {};
+};
+
+// Tokens of one or several documents.
+struct DocumentTokens {
+  std::vector<int32_t> tokens;
+  // Number of tokens of each document.
+  std::vector<uint32_t> lengths;
+};
+
+// Encodes all documents, and calls `write` with them in order. The first error ends the work.
+Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentFiles& documents,
+                         const TokenizeOptions& options,
+                         const std::function<Status(const DocumentTokens&)>& write);
+
+}  // namespace heddle::run

@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Commands with a tokenizer: tokenize_command.py HEDDLE
+
+`heddle tokenize` writes the tokens of the `tokenizers` package, whatever the number of threads. `train`, `generate` and `export` take the
+tokenizer. Damaged inputs end in errors with positions. Skipped where the package is missing.
+"""
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+try:
+    import tokenizers
+    import families
+except ImportError:
+    print("skipped: commands with a tokenizer: the package is not installed")
+    sys.exit(77)
+
+END = "<|endoftext|>"
+MODEL = ["--model=llama3", "--flavor=debugmodel", "--training.seq_len=32", "--training.steps=2", "--precision=f32"]
+
+
+def documents_of(folder):
+    """The documents of a pair of Megatron-LM's files."""
+    index = pathlib.Path(folder, "train.idx").read_bytes()
+    assert index.startswith(b"MMIDIDX\0\0")
+    version, code, sequences, bounds = struct.unpack_from("<QBQQ", index, 9)
+    assert version == 1 and bounds == sequences + 1
+    lengths = struct.unpack_from(f"<{sequences}i", index, 34)
+    width = {8: "H", 4: "i"}[code]
+    tokens = pathlib.Path(folder, "train.bin").read_bytes()
+    tokens = struct.unpack(f"<{len(tokens) // struct.calcsize(width)}{width}", tokens)
+    assert sum(lengths) == len(tokens)
+    at = 0
+    for length in lengths:
+        yield list(tokens[at:at + length])
+        at += length
+
+
+class Test:
+    def __init__(self, heddle, folder):
+        self.heddle, self.folder = heddle, pathlib.Path(folder)
+        self.corpus = self.folder / "corpus"
+        self.corpus.mkdir()
+        self.tokenizer_folder = self.folder / "tokenizer"
+        self.tokenizer_folder.mkdir()
+        docs = sorted(pathlib.Path(__file__).resolve().parents[2].glob("docs/*.md"))[:6]
+        self.texts = [doc.read_text(encoding="utf-8") for doc in docs]
+        families.SIZE = 600
+        self.tokenizer = families.gpt2(self.texts)
+        self.tokenizer.save(str(self.tokenizer_folder / "tokenizer.json"))
+        (self.tokenizer_folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": END}}))
+
+    def run(self, *args, code=0, error=""):
+        done = subprocess.run([self.heddle, *map(str, args)], capture_output=True, text=True, encoding="utf-8", errors="replace")
+        command = " ".join(map(str, args))
+        assert done.returncode == code, f"{command}: exit code {done.returncode}, expected {code}\n{done.stderr}"
+        assert error in done.stderr, f"{command}: expected {error!r} in\n{done.stderr}"
+        return done.stdout
+
+    def tokenize(self, *args, **expected):
+        return self.run("tokenize", f"--tokenizer={self.tokenizer_folder}", *args, **expected)
+
+    def test_files(self):
+        (self.corpus / "a.md").write_text(self.texts[0], encoding="utf-8")
+        lines = [json.dumps({"text": text, "content": "other"}) for text in self.texts[1:] * 30]
+        (self.corpus / "b.jsonl").write_text("\n\n".join(lines) + "\n", encoding="utf-8")
+        (self.corpus / "c.dat").write_bytes(b"\xff\xfe\x00")
+        (self.corpus / "d.txt").write_text(f"Hello.{END}", encoding="utf-8")
+        end = self.tokenizer.token_to_id(END)
+        expected = [self.tokenizer.encode(text).ids + [end] for text in [self.texts[0], *self.texts[1:] * 30, "Hello."]]
+        out = []
+        for threads in (1, 3):
+            folder = self.folder / f"out{threads}"
+            found = json.loads(self.tokenize(self.corpus, f"--output={folder}", f"--threads={threads}", "--json"))
+            assert found == {"documents": len(expected), "tokens": sum(map(len, expected)), "files": 3, "skipped": 1,
+                             "vocabulary": self.tokenizer.get_vocab_size()}, found
+            assert list(documents_of(folder)) == expected
+            assert sorted(os.listdir(folder)) == ["train.bin", "train.idx"]
+            out.append([(folder / name).read_bytes() for name in ("train.bin", "train.idx")])
+        assert out[0] == out[1]
+        self.tokenize(self.corpus / "b.jsonl", "--key=content", f"--output={self.folder / 'key'}", "--document_end=a")
+        word = self.tokenizer.encode("other").ids + self.tokenizer.encode("a").ids
+        assert all(document == word for document in documents_of(self.folder / "key"))
+
+    def test_mistakes(self):
+        bad = self.folder / "bad.jsonl"
+        out = f"--output={self.folder / 'bad'}"
+        bad.write_text('{"text": "a"}\n\n{"text": "b"\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:3:13: not JSON")
+        bad.write_text('{"text": "a"}\n{"txt": "b"}\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:2:1: the line has no `text`")
+        bad.write_text('{"text": "a"}\n{"text": 7}\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:2:10: `text` is 7, expected text")
+        bad.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
+        self.tokenize(bad, out, code=1, error=f"{bad}:2:11: not JSON: a text is not UTF-8")
+        assert not (self.folder / "bad").exists() and not (self.folder / "bad.partial").exists()
+        self.tokenize(self.corpus / "c.dat", out, code=1, error="byte 0 is not UTF-8")
+        self.tokenize(self.corpus, f"--output={self.corpus}", code=1, error="is not an empty folder")
+        self.tokenize(self.corpus, out, "--document_end=<nothing>", code=1, error="which is not a token of")
+        self.run("tokenize", f"--tokenizer={self.folder}", self.corpus, out, code=1, error="tokenizer.json")
+
+    def test_training(self):
+        tokens = self.folder / "run_tokens"
+        vocab = f"--model.vocab_size={self.tokenizer.get_vocab_size()}"
+        self.run("train", *MODEL, vocab, f"--training.dataset={self.folder / 'out1'}", f"--checkpoint.folder={tokens}")
+        text = self.folder / "run_text"
+        job = [*MODEL, vocab, f"--training.dataset={self.corpus}", f"--tokenizer={self.tokenizer_folder}", f"--checkpoint.folder={text}"]
+        self.run("train", *job)
+        # The same tokens give the same weights, so the same text.
+        generate = ["--prompt=The graph", "--tokens=20", "--temperature=1"]
+        named = self.run("generate", f"--checkpoint={tokens}", f"--tokenizer={self.tokenizer_folder}", *generate)
+        assert named == self.run("generate", f"--checkpoint={text}", *generate)
+        assert named.startswith("The graph")
+        assert named == self.run("generate", f"--checkpoint={text}", *generate, "--stream")
+        found = json.loads(self.run("generate", f"--checkpoint={text}", *generate, "--json"))
+        assert found["prompt"] == self.tokenizer.encode("The graph").ids
+        self.run("generate", f"--checkpoint={tokens}", *generate, code=1, error="--tokenizer names a tokenizer")
+        self.run("export", f"--checkpoint={text}", f"--hf={self.folder / 'hf'}")
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            assert (self.folder / "hf" / name).read_bytes() == (self.tokenizer_folder / name).read_bytes()
+        # Another tokenizer, with the same tokens.
+        path = self.tokenizer_folder / "tokenizer.json"
+        content = path.read_text(encoding="utf-8")
+        path.write_text(content + "\n", encoding="utf-8")
+        self.run("train", *job, "--training.steps=3", code=1, error="tokenizer=")
+        path.write_text(content, encoding="utf-8")
+        small = [*MODEL, "--model.vocab_size=256", f"--training.dataset={self.corpus}", f"--tokenizer={self.tokenizer_folder}"]
+        self.run("train", *small, code=1, error="but the vocabulary of the model has 256")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        test = Test(sys.argv[1], folder)
+        test.test_files()
+        test.test_mistakes()
+        if "--no-training" not in sys.argv:
+            test.test_training()
+    print("commands with a tokenizer: as expected")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
