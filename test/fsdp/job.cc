@@ -61,7 +61,7 @@ Module FsdpJob::Compiled(const std::string& pipeline) const {
 run::SessionMaker FsdpJob::Sessions(const Module& graph, const run::Reducer& reducer) const {
   return [this, &graph, reducer]() -> Result<std::unique_ptr<run::Session>> {
     run::SessionOptions options;
-    options.world.reducer = reducer;
+    options.program.reducer = reducer;
     options.params = run::InitialParams(model_, kSeed);
     options.batches = run::SyntheticBatches(model_, kSeed);
     HEDDLE_TRY(run::Session session, run::Session::Make(model_, graph, options));
