@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import os
 from typing import Any
 
-version: str = "0.1.0"
+
+version: str = '0.1.0'
 
 def fail_check(message: str) -> None:
     """Fails an internal check, so that tests see what happens then."""
@@ -69,8 +70,11 @@ class Node:
         """For a collective or copy, its stream."""
 
     def __eq__(self, other: object, /) -> bool: ...
+
     def __hash__(self) -> int: ...
+
     def __str__(self) -> str: ...
+
     def __repr__(self) -> str: ...
 
 class Value:
@@ -141,7 +145,9 @@ class Value:
         """The FSDP unit of a parameter."""
 
     def __eq__(self, other: object, /) -> bool: ...
+
     def __hash__(self) -> int: ...
+
     def __repr__(self) -> str: ...
 
 class Output:
@@ -183,24 +189,33 @@ class Nodes:
     """A read-only sequence of views of one graph."""
 
     def __len__(self) -> int: ...
+
     def __getitem__(self, index: int) -> Node: ...
+
     def __iter__(self) -> Iterator[Node]: ...
+
     def __repr__(self) -> str: ...
 
 class Values:
     """A read-only sequence of views of one graph."""
 
     def __len__(self) -> int: ...
+
     def __getitem__(self, index: int) -> Value: ...
+
     def __iter__(self) -> Iterator[Value]: ...
+
     def __repr__(self) -> str: ...
 
 class Outputs:
     """A read-only sequence of views of one graph."""
 
     def __len__(self) -> int: ...
+
     def __getitem__(self, index: int) -> Output: ...
+
     def __iter__(self) -> Iterator[Output]: ...
+
     def __repr__(self) -> str: ...
 
 class Graph:
@@ -224,7 +239,7 @@ class Graph:
     """
 
     @staticmethod
-    def parse(text: str, file: str = "text") -> Graph:
+    def parse(text: str, file: str = 'text') -> Graph:
         """Reads Heddle's text and verifies it. `file` is the name in messages."""
 
     @staticmethod
@@ -286,14 +301,20 @@ class Graph:
         """
 
     def __len__(self) -> int: ...
+
     def __bool__(self) -> bool: ...
+
     def __eq__(self, other: object, /) -> bool:
         """Whether the texts are equal."""
 
     def __hash__(self) -> int: ...
+
     def __str__(self) -> str: ...
+
     def __repr__(self) -> str: ...
+
     def __getstate__(self) -> str: ...
+
     def __setstate__(self, arg: str, /) -> None: ...
 
 class Plan:
@@ -311,7 +332,8 @@ class Plan:
     mesh [dp=4]
     """
 
-    def __init__(self, text: str, file: str = "plan") -> None: ...
+    def __init__(self, text: str, file: str = 'plan') -> None: ...
+
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Plan:
         """Reads a plan from a file."""
@@ -340,12 +362,16 @@ class Plan:
         """
 
     def __str__(self) -> str: ...
+
     def __repr__(self) -> str: ...
+
     def __eq__(self, other: object, /) -> bool:
         """Whether both have the same statements."""
 
     def __hash__(self) -> int: ...
+
     def __getstate__(self) -> str: ...
+
     def __setstate__(self, arg: str, /) -> None: ...
 
 class RuleLists:
@@ -355,17 +381,9 @@ class RuleLists:
     `logits` or empty.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[tuple[str, int]] = [],
-        experts: Sequence[str] = [],
-        layers: Sequence[tuple[str, str, str]] = [],
-        units: Mapping[str, str] = {},
-    ) -> None: ...
+    def __init__(self, weights: Sequence[tuple[str, int]] = [], experts: Sequence[str] = [], layers: Sequence[tuple[str, str, str]] = [], units: Mapping[str, str] = {}) -> None: ...
 
-def make_plan(
-    graph: Graph, mesh: str, *, auto: bool, rules: RuleLists, memory: str, cluster: str
-) -> Plan:
+def make_plan(graph: Graph, mesh: str, *, auto: bool, rules: RuleLists, memory: str, cluster: str) -> Plan:
     """
     A plan for a global graph: FSDP over the axes that split the batch and tensor parallelism by the
     rules, or with `auto` the fastest placements on the cluster.
@@ -373,40 +391,45 @@ def make_plan(
 
 class Simulated:
     def report(self) -> dict[str, Any]: ...
+
     def memory(self) -> dict[str, Any]: ...
+
     def text(self, color: bool = False) -> str: ...
+
     def timeline(self) -> str: ...
+
     def trace(self) -> str: ...
+
     def page(self, before: Simulated | None = None) -> str: ...
+
     def comparison(self, before: Simulated) -> tuple[str, dict[str, Any]]: ...
+
     @property
     def name(self) -> str: ...
 
 class Compiled:
     @property
     def graph(self) -> Graph: ...
+
     @property
     def plan(self) -> Plan | None: ...
+
     @property
     def name(self) -> str: ...
+
     @property
     def cluster(self) -> str: ...
+
     @property
     def notes(self) -> list[str]: ...
+
     def passes(self) -> list[dict[str, Any]]: ...
+
     def simulate(self, slowdown: float | None = None, tokens: int | None = None) -> Simulated: ...
 
-def compile_graph(
-    graph: Graph,
-    plan: Plan | None,
-    *,
-    pipeline: str | None = None,
-    cluster: str | None = None,
-    costs: str = "",
-    memory: str = "",
-    checkpoint: str = "",
-) -> Compiled: ...
-def run_pipeline(graph: Graph, pipeline: str, *, cluster: str = "h100-8x") -> Graph:
+def compile_graph(graph: Graph, plan: Plan | None, *, pipeline: str | None = None, cluster: str | None = None, costs: str = '', memory: str = '', checkpoint: str = '') -> Compiled: ...
+
+def run_pipeline(graph: Graph, pipeline: str, *, cluster: str = 'h100-8x') -> Graph:
     """
     Runs passes over a graph and returns the result: what `heddle opt` does.
 
@@ -421,20 +444,9 @@ def run_pipeline(graph: Graph, pipeline: str, *, cluster: str = "h100-8x") -> Gr
     0
     """
 
-def read_file(
-    path: str,
-    mesh: str,
-    groups: Sequence[tuple[str, str]],
-    hint: int,
-    global_: bool,
-    params: Sequence[str],
-) -> Graph: ...
-def read_fx(
-    graph_module: Any,
-    inputs: list[dict[str, Any]],
-    outputs: list[dict[str, Any]],
-    scopes: dict[str, str] | None = None,
-) -> Graph:
+def read_file(path: str, mesh: str, groups: Sequence[tuple[str, str]], hint: int, global_: bool, params: Sequence[str]) -> Graph: ...
+
+def read_fx(graph_module: Any, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], scopes: dict[str, str] | None = None) -> Graph:
     """
     Reads a torch.fx.GraphModule of ATen calls, node by node.
 
@@ -464,14 +476,4 @@ def read_fx(
     has a `stack_trace`.
     """
 
-def search_plans(
-    graph: Graph,
-    devices: int,
-    *,
-    cluster: str,
-    memory: str,
-    rules: RuleLists,
-    tensor_degrees: list[int],
-    auto: bool,
-    overlap: bool,
-) -> dict[str, Any]: ...
+def search_plans(graph: Graph, devices: int, *, cluster: str, memory: str, rules: RuleLists, tensor_degrees: list[int], auto: bool, overlap: bool) -> dict[str, Any]: ...

@@ -107,12 +107,13 @@ def test_several_results() -> None:
 
 def test_lists_among_results() -> None:
     def step(w: Any, v: Any, gw: Any, gv: Any) -> list[Any]:
-        zeros = [[torch.zeros_like(x) for x in (w, v)] for _ in range(3)]
+        zeros = [[torch.zeros_like(x) for x in (w, v)] for _ in range(2)]
         steps = [torch.ones(()), torch.ones(())]
         out = torch.ops.aten._fused_adamw.default(
             [w, v],
             [gw, gv],
             *zeros,
+            [],
             steps,
             lr=0.1,
             beta1=0.9,

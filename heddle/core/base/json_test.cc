@@ -89,7 +89,7 @@ TEST(Json, RefusesOtherTexts) {
             "a.json:1:2: not JSON: a text has a control character; write it as \\u.... [json]");
   EXPECT_EQ(JsonError("\"\xFF\""), "a.json:1:2: not JSON: a text is not UTF-8 [json]");
   EXPECT_EQ(JsonError(std::string(100'000, '[')),
-            "a.json:1:1002: not JSON: values are nested more than 1000 deep [json]");
+            "a.json:1:1002: not JSON: values are nested more than 1000 levels deep [json]");
   EXPECT_EQ(Read("\"\\ud83d\\ude00\"").root().string(), "\xF0\x9F\x98\x80");
 }
 

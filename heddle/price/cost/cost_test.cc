@@ -244,7 +244,7 @@ TEST(Measured, MistakesAreNamed) {
   ExpectMistake(R"({"heddle": "costs 1", "nodes": {"a": 1e999}})", "[json]");
   ExpectMistake(std::string(100'000, '[') + std::string(100'000, ']'), "[costs-file]");
   ExpectMistake("{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}",
-                "nested more than 1000 deep");
+                "nested more than 1000 levels deep");
   std::string header = "Group  Group Size  Collective  1MB (ms)  2MB (ms)\n";
   ExpectMistake(header + "0 8 all_reduce 0.1\n", "c.json:2:1: a row of 1 times, expected 2");
   ExpectMistake(header + "0 8 all_reduce 0.1 -0.2\n", "`-0.2` is not a time");

@@ -92,7 +92,8 @@ TEST_F(SafetensorsTest, HeadersThatAreNone) {
   EXPECT_EQ(Said("{} {}", 0), "not JSON: there is more text after the value");
   EXPECT_EQ(Said("{\"a\xff\":1}", 0), "not JSON: a text is not UTF-8");
   EXPECT_EQ(Said("[1]", 0), "the file is a list, expected an object");
-  EXPECT_EQ(Said(std::string(100000, '['), 0), "not JSON: values are nested more than 1000 deep");
+  EXPECT_EQ(Said(std::string(100000, '['), 0),
+            "not JSON: values are nested more than 1000 levels deep");
   EXPECT_EQ(Said("{\"a\":" + std::string(1000, '[') + std::string(1000, ']') + "}", 0),
             "`a` is a list, expected an object");
   EXPECT_EQ(Said("{\"__metadata__\":{\"a\":1}}", 0), "`__metadata__.a` is 1, expected a text");
