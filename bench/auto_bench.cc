@@ -1,7 +1,7 @@
 // Measures the search for a plan: listing choices, pricing, building the problem, solving it.
 //
-//   heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 --training.local_batch_size=32 \
-//     -o 8b.hd
+//   heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 \
+//     --training.local_batch_size=32 -o 8b.hd
 //   build/heddle-auto-bench 8b.hd dp=32,tp=8
 #include <algorithm>
 #include <fstream>

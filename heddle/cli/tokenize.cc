@@ -85,8 +85,8 @@ Result<ExitCode> TokenizeCommand::Run(const Streams& streams) const {
       Counted(writer.documents(), "document"), Counted(documents.files, "file"), folder,
       documents.skipped == 0 ? "" : fmt::format("; {} not text (skipped)", documents.skipped));
   if (!how.document_end)
-    streams.err << "no token ends a document: tokenizer_config.json names none; --document_end "
-                   "does\n";
+    streams.err << "documents have no end token, because tokenizer_config.json names none; "
+                   "--document_end sets one\n";
   return ExitCode::kDone;
 }
 

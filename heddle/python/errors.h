@@ -20,7 +20,8 @@ T Take(Result<T> result, const char* name = "Error") {
   return *std::move(result);
 }
 
-// While it lives, failed checks of this thread throw, and Python's signal handlers run now and then.
+// While it lives, failed checks of this thread throw, and Python's signal handlers run now and
+// then.
 class HostScope {
  public:
   HostScope();

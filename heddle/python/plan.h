@@ -32,8 +32,8 @@ struct PlanView {
   std::shared_ptr<const PlanOrigin> origin = {};
 };
 
-// What users tell presets, as lists: (pattern, dimension) of weights, patterns of stacks of experts,
-// (pattern, flow in, flow out) of modules, FSDP units by parameter.
+// What users tell presets, as lists: (pattern, dimension) of weights, patterns of stacks of
+// experts, (pattern, flow in, flow out) of modules, FSDP units by parameter.
 struct RuleLists {
   std::vector<std::pair<std::string, int64_t>> weights;
   std::vector<std::string> experts;

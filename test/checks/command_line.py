@@ -79,6 +79,7 @@ class CommandLine(unittest.TestCase):
             "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
             "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],
+            "tokenize": [["--help"]],
             "capture": [mlp],
             "export": [["--help"]],
             "kernels": [mlp, mlp + ["--json"]],

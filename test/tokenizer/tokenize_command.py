@@ -126,7 +126,8 @@ class Test:
         path = self.tokenizer_folder / "tokenizer.json"
         content = path.read_text(encoding="utf-8")
         path.write_text(content + "\n", encoding="utf-8")
-        self.run("train", *job, "--training.steps=3", code=1, error="tokenizer=")
+        longer = [flag.replace("--training.steps=2", "--training.steps=3") for flag in job]
+        self.run("train", *longer, code=1, error="was trained on other data: tokenizer")
         path.write_text(content, encoding="utf-8")
         small = [*MODEL, "--model.vocab_size=256", f"--training.dataset={self.corpus}", f"--tokenizer={self.tokenizer_folder}"]
         self.run("train", *small, code=1, error="but the vocabulary of the model has 256")

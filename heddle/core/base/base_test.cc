@@ -212,8 +212,7 @@ TEST(Host, GetsFailedChecksAfterTheCrashHook) {
     std::string text;
   };
   bool ran = false;
-  CrashHook hook =
-      SetCrashHook({[](void* context) { *static_cast<bool*>(context) = true; }, &ran});
+  CrashHook hook = SetCrashHook({[](void* context) { *static_cast<bool*>(context) = true; }, &ran});
   Host none = SetHost({.check_failed = [](const std::string& text) { throw Failed{text}; }});
   try {
     HEDDLE_CHECK(1 + 1 == 3, "for a test");

@@ -19,7 +19,8 @@ class TokenWriter {
   TokenWriter(TokenWriter&& other) noexcept;
   ~TokenWriter();
 
-  // Appends documents: their tokens, one document after the other, and the number of tokens of each.
+  // Appends documents: their tokens, one document after the other, and the number of tokens of
+  // each.
   Status Add(std::span<const int32_t> tokens, std::span<const uint32_t> lengths);
   // Writes the index and renames the folder.
   Status Finish();

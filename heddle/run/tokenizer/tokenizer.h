@@ -50,8 +50,8 @@ Result<TokenizerParts> ReadTokenizerParts(std::string text, std::string file);
 
 class Tokenizer {
  public:
-  // Opens a folder with a tokenizer.json, or such a file. tokenizer_config.json next to it, if there
-  // is one, names the token that ends documents.
+  // Opens a folder with a tokenizer.json, or such a file. tokenizer_config.json next to it, if
+  // there is one, names the token that ends documents.
   static Result<std::shared_ptr<const Tokenizer>> Open(const std::string& path);
   static Result<std::shared_ptr<const Tokenizer>> Parse(std::string text, std::string file);
 

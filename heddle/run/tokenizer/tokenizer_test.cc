@@ -98,7 +98,7 @@ TEST(Tokenizer, NamesWhatItRefuses) {
       {"[]", "the file is a list, expected an object"},
       {"{}", "has no `model`"},
       {R"({"model": {"type": "Unigram"}})", "`model` is of type Unigram, which is not supported"},
-      {WithFields(R"(, "normalizer": )" + deep), "nested more than 64 deep"},
+      {WithFields(R"(, "normalizer": )" + deep), "nested more than 64 levels deep"},
       {WithFields(R"(, "normalizer": {"type": "BertNormalizer"})"),
        "`normalizer` is of type BertNormalizer"},
       {WithFields(R"(, "pre_tokenizer": {"type": "UnicodeScripts"})"), "UnicodeScripts"},

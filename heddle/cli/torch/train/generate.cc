@@ -45,7 +45,8 @@ struct GenerateCommand {
                  "start of the text; for models of token files without --tokenizer, numbers "
                  "separated by commas");
     flags.Option("--tokenizer=FOLDER", tokenizer,
-                 "folder with the tokenizer.json of prompt and text (default: that of the job)");
+                 "folder with the tokenizer.json of prompt and text (default: that of the job, or "
+                 "of its initial weights)");
     flags.Option("--tokens", options.tokens, "maximum number of tokens to generate", {.least = 1});
     flags.Option("--temperature", options.temperature,
                  "sampling temperature (0: always the most likely token; 1: the model's "

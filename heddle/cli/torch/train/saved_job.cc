@@ -1,6 +1,8 @@
 #include "heddle/cli/torch/train/saved_job.h"
 
 #include "heddle/core/base/text.h"
+#include "heddle/run/data/files_below.h"
+#include "heddle/run/tokenizer/tokenizer.h"
 #include "heddle/run/train/resume.h"
 
 namespace heddle {
@@ -61,6 +63,9 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   };
   job.text = run.text;
   job.tokenizer = job.flags->options.loop.tokenizer;
+  const std::string& weights = job.flags->options.model.load_path;
+  if (job.tokenizer.empty() && !job.text && run::IsFile(weights + "/" + run::kTokenizerFile))
+    job.tokenizer = weights;
   return job;
 }
 

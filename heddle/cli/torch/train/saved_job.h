@@ -17,7 +17,7 @@ struct SavedJob {
   int64_t step = 0;
   // Whether tokens are bytes of text.
   bool text = false;
-  // Path of the tokenizer that made tokens of a text; empty: none.
+  // Folder of the job's tokenizer: that of --tokenizer, or of the initial weights. Empty: none.
   std::string tokenizer;
   run::ParamSource params;
   // Incomplete checkpoints that were skipped.

@@ -21,8 +21,8 @@ inline Result<at::Tensor> AssembleOutput(const Module& local, size_t o,
                   {dims.data(), dims.size()});
 }
 
-// Runs the first graph on all ranks of its mesh, each with its shards of `inputs`, and assembles the
-// outputs. A global graph has no mesh: it runs on one rank.
+// Runs the first graph on all ranks of its mesh, each with its shards of `inputs`, and assembles
+// the outputs. A global graph has no mesh: it runs on one rank.
 inline Result<std::vector<at::Tensor>> RunOnWhole(const Module& module,
                                                   std::span<const at::Tensor> inputs) {
   const Graph& graph = module.graphs[0];

@@ -194,7 +194,8 @@ bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x) {
           double then = used + term.amount[k] - term.amount[x[v]];
           nearer += (use.Excess(term.row, used) - use.Excess(term.row, then)) / steps[term.row];
         }
-        // Among choices that cost nothing or less, prefers the ones with the largest reduction of the excess.
+        // Among choices that cost nothing or less, prefers the ones with the largest reduction of
+        // the excess.
         double rate = nearer / std::max(1e-9 * std::abs(cost[x[v]]) + 1e-300, cost[k] - cost[x[v]]);
         if (nearer <= 1e-12 || rate <= best_rate) continue;
         best_rate = rate;
