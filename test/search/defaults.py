@@ -64,7 +64,7 @@ class Defaults(unittest.TestCase):
         for command in ["plan", "sim"]:
             done = self.heddle(command, *LLAMA, "--device=cpu", "--json")
             self.assertEqual(json.loads(done.stdout)["device"], "cpu")
-            self.assertIn("--device is called --runtime.device now", done.stderr)
+            self.assertIn("--device is now named --runtime.device", done.stderr)
         job = self.folder / "job.toml"
         job.write_text('device = "cpu"\n')
         self.assertEqual(self.json("plan", *LLAMA, f"--config={job}")["device"], "cpu")

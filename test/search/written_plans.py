@@ -66,7 +66,7 @@ def check_graph(heddle, folder, plan):
 
 
 def peak_of(screen):
-    amount, unit = re.search(r"^memory +([\d.]+) (\w+) a rank", screen, re.M).groups()
+    amount, unit = re.search(r"^memory +([\d.]+) (\w+) per rank", screen, re.M).groups()
     return float(amount) * UNITS[unit]
 
 

@@ -40,11 +40,14 @@ TEST(StepLine, IsTorchTitans) {
   m.loss = NAN;
   EXPECT_EQ(StepLine(m, false),
             "step:  1  loss:      nan  grad_norm:  1.5000  memory:  1.50GiB(6.25%)  tps: 1,234  "
-            "tflops: 12,345.68  mfu: N/A");
+            "tflops: 12,345.68");
   EXPECT_EQ(StepLine(m, true),
             "\x1b[31mstep:  1  \x1b[32mloss:      nan  \x1b[38;2;180;60;0mgrad_norm:  1.5000  "
             "\x1b[38;2;54;234;195mmemory:  1.50GiB(6.25%)  \x1b[34mtps: 1,234  "
-            "\x1b[36mtflops: 12,345.68  \x1b[35mmfu: N/A\x1b[39m");
+            "\x1b[36mtflops: 12,345.68\x1b[39m");
+  m.tflops = 0.004;
+  EXPECT_EQ(StepLine(m, false),
+            "step:  1  loss:      nan  grad_norm:  1.5000  memory:  1.50GiB(6.25%)  tps: 1,234");
   m.validation_loss = 4.25;
   EXPECT_EQ(ValidationLine(m, false),
             "validate step:  1  loss:  4.2500  memory:  1.50GiB(6.25%)  tps: 1,234");

@@ -70,9 +70,9 @@ std::string StepLine(const StepMetrics& m, bool color) {
       .Add(kGreen, fmt::format("loss: {:>8.5f}", m.loss))
       .Add(kOrange, fmt::format("grad_norm: {:>7.4f}", m.grad_norm))
       .Add(kTurquoise, Memory(m))
-      .Add(kBlue, "tps: " + Rate(m.tps))
-      .Add(kCyan, "tflops: " + tflops)
-      .Add(kMagenta, m.mfu ? fmt::format("mfu: {:.2f}%", 100 * *m.mfu) : "mfu: N/A");
+      .Add(kBlue, "tps: " + Rate(m.tps));
+  if (tflops != "0.00") line.Add(kCyan, "tflops: " + tflops);
+  if (m.mfu) line.Add(kMagenta, fmt::format("mfu: {:.2f}%", 100 * *m.mfu));
   if (std::optional<double> times = ExpertImbalance(m))
     line.Add(kYellow, fmt::format("experts: {:.2f}x", *times));
   return line.Take();

@@ -43,8 +43,8 @@ struct StepMetrics {
 std::optional<double> ExpertImbalance(const StepMetrics& metrics);
 
 // Returns TorchTitan's line: `step:  1  loss:  8.12345  grad_norm:  1.2345  memory:  0.52GiB(1.10%)
-// tps: 1,234  tflops: 0.12  mfu: 3.10%`. For models with experts it ends with their imbalance, as
-// in `experts: 1.35x`.
+// tps: 1,234  tflops: 0.12  mfu: 3.10%`, without an unknown MFU or tflops that print as 0.00. For
+// models with experts it ends with their imbalance, as in `experts: 1.35x`.
 std::string StepLine(const StepMetrics& metrics, bool color);
 // Returns `validate step:  1  loss:  8.1234  memory: ...  tps: ...`. Precondition: a validation
 // loss.
