@@ -34,7 +34,7 @@ Status Measure(const Module& module, const compile::Plan& plan, const price::Cos
   Times work;
   search::AutoPlan found;
   for (int i = 0; i < kRepeats; ++i) {
-    search::Limit limit(search::Allowance::Work(kSeconds));
+    search::WorkLimit limit(search::WorkAmount::Work(kSeconds));
     Clock pricing;
     HEDDLE_TRY(search::AutoPlanner planner, search::AutoPlanner::Make(module, plan, model, limit));
     least.pricing = std::min(least.pricing, Seconds(pricing.Elapsed()));

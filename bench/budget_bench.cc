@@ -75,7 +75,7 @@ Result<int> CompareBudgets(const char* path) {
     Bytes budget = least + Bytes{(most - least).value / (kBudgets - 1) * i};
     Clock clock;
     HEDDLE_TRY(auto search, search::MemorySearch::Make(module, after, model));
-    HEDDLE_TRY(search::MemoryChoice choice, search->Within(budget));
+    HEDDLE_TRY(search::MemoryChoice choice, search->FindWithin(budget));
     const search::MemoryChoice* policy = Best(fixed, budget);
     const search::MemoryChoice* other = Best(packed, budget);
     bool is_wrong = choice.peak > budget || choice.step > last ||

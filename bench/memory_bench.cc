@@ -48,7 +48,7 @@ void FindBudget(benchmark::State& state) {
   Bytes middle{(curve.front().peak.value + curve.back().peak.value) / 2};
   for (auto _ : state) {
     auto search = *search::MemorySearch::Make(module, after, model);
-    Consume(search->Within(middle));
+    Consume(search->FindWithin(middle));
     state.counters["trials"] = static_cast<double>(search->trials().count());
   }
   state.counters["nodes"] = static_cast<double>(module.graphs[0].node_count());

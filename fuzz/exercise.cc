@@ -144,12 +144,13 @@ Exercised ExerciseProblem(const std::string& text) {
   if (!file.ok()) return Rejected(text, file.diagnostics());
   const search::PairwiseProblem& problem = file->problem;
   search::PairwiseAnswer answer =
-      search::Solve(problem, {.limit = search::Limit(search::Allowance::Work(1))});
+      search::Solve(problem, {.limit = search::WorkLimit(search::WorkAmount::Work(1))});
   if (answer.objective != search::kForbidden) {
     if (search::Cost(problem, answer.x) != answer.objective) return {true, "another cost: " + text};
     if (answer.bound > answer.objective) return {true, "a bound above the answer: " + text};
   } else if (answer.outcome == search::SolveOutcome::kInfeasible) {
-    (void)Format(problem, search::FindConflict(problem, search::Limit(search::Allowance::Work(1))));
+    (void)Format(problem,
+                 search::FindConflict(problem, search::WorkLimit(search::WorkAmount::Work(1))));
   }
   return {true, ""};
 }

@@ -51,7 +51,7 @@ search::PlanRequest RequestFor(const PlanOptions& options, const PlannedStep& st
   request.cluster = cluster;
   request.offloads = step.model.numerics.target == run::Target::kCuda;
   if (!options.automatic) return request;
-  request.automatic.allowance = options.allowance;
+  request.automatic.work = options.work;
   request.tries_plans = true;
   request.rivals = step.rivals;
   request.limit =

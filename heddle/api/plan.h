@@ -26,7 +26,7 @@ struct PlanOptions {
   // on the mesh of the degrees.
   bool automatic = false;
   std::string mesh = {};
-  search::Allowance allowance = search::AutoOptions().allowance;
+  search::WorkAmount work = search::AutoOptions().work;
   // The stage whose graph is stored in `report.text`.
   std::optional<compile::Stage> print = {};
 };

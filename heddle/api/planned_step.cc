@@ -7,7 +7,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/run/models/family.h"
-#include "heddle/search/placement/alike.h"
+#include "heddle/search/placement/repeat_groups.h"
 
 namespace heddle {
 namespace {
@@ -164,7 +164,7 @@ Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& 
     }
     if (!fits) continue;
     HEDDLE_TRY(compile::Plan plan, compile::MakePlan(graph, mesh, config.family->rules(), options));
-    out.push_back({std::move(name), search::Shortened(std::move(plan), graph)});
+    out.push_back({std::move(name), search::Compacted(std::move(plan), graph)});
   }
   return out;
 }

@@ -222,11 +222,11 @@ Status SolveCommand::Run(const Streams& streams) const {
   Nanos read = reading.Elapsed();
   Clock solving;
   search::PairwiseAnswer answer = search::Solve(
-      parsed.problem, {.limit = search::Limit(search::Allowance::Clock(Seconds(limit)))});
+      parsed.problem, {.limit = search::WorkLimit(search::WorkAmount::Clock(Seconds(limit)))});
   Solved solved{parsed, answer, read, solving.Elapsed(), std::nullopt};
   if (answer.outcome == search::SolveOutcome::kInfeasible)
     solved.conflict = search::FindConflict(
-        parsed.problem, search::Limit(search::Allowance::Work(kConflictSeconds)));
+        parsed.problem, search::WorkLimit(search::WorkAmount::Work(kConflictSeconds)));
   bool has_answer = std::isfinite(answer.objective);
   if (json) {
     PrintJson(ToJson(solved), streams);

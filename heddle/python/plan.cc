@@ -84,7 +84,7 @@ Result<PlanView> MakeView(const GraphView& graph, const std::string& mesh, bool 
 
 Result<std::string> Explain(const PlanOrigin& origin, const std::string& name) {
   HEDDLE_TRY(price::CostModel costs, CostsOf(origin.cluster));
-  search::Limit limit{search::AutoOptions().allowance};
+  search::WorkLimit limit{search::AutoOptions().work};
   const Module& step = origin.step->module();
   HEDDLE_TRY(search::AutoPlanner planner,
              search::AutoPlanner::Make(step, origin.asked, costs, limit));

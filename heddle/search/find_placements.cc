@@ -23,7 +23,7 @@ class PlanFinder {
   Result<FoundPlacements> Run() {
     Clock clock;
     HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module_, plan_, *options_.manager.costs,
-                                                      Limit(request_.automatic.allowance)));
+                                                      WorkLimit(request_.automatic.work)));
     found_.pricing = clock.Elapsed();
     if (!plan_.decisions.decides_memory()) budget_ = plan_.decisions.budget;
     HEDDLE_RETURN_IF_ERROR(
@@ -151,7 +151,7 @@ class PlanFinder {
   Status FitMemory(const compile::Plan& plan, PlanTrial& trial, std::optional<Bytes>& least) const {
     HEDDLE_TRY(LoweredStep lowered, LoweredStep::Make(module_, plan, options_));
     HEDDLE_TRY(auto search, lowered.Search(request_.offloads));
-    Result<MemoryChoice> within = search->Within(*budget_);
+    Result<MemoryChoice> within = search->FindWithin(*budget_);
     if (!within.ok()) {
       least = search->least();
       return std::move(within).failure();

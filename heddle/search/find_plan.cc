@@ -20,7 +20,7 @@ Status FindMemory(const Module& captured, const PlanRequest& request,
   compile::PlanDecisions& decisions = found.plan.decisions;
   HEDDLE_TRY(auto lowered, LoweredStep::Make(captured, found.plan, options));
   HEDDLE_TRY(auto search, lowered.Search(request.offloads));
-  HEDDLE_TRY(found.memory, search->Within(*decisions.budget));
+  HEDDLE_TRY(found.memory, search->FindWithin(*decisions.budget));
   HEDDLE_TRY(found.decisions, ListDecisions(search->trials(), found.memory->marks));
   StatePipeline(request, options, decisions);
   // The plan states a policy by its name, and other choices node by node.

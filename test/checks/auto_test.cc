@@ -10,7 +10,7 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/search/placement/auto_plan.h"
-#include "heddle/search/placement/auto_problem.h"
+#include "heddle/search/placement/placement_problem.h"
 #include "heddle/search/solve/solve.h"
 #include "test/checks/random_step.h"
 
@@ -49,9 +49,9 @@ class AutoCase {
     module_ = *ParseModule(MakeRandomStep(seed, NumberKind::kWhole).graph, "graph", Ops());
     plan_ = *compile::ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
     decisions_ = *search::FindDecisions(module_.graphs[0], plan_);
-    Result<search::PricedDecisions> prices =
-        search::PricedDecisions::Make(module_.graphs[0], plan_, decisions_, Model());
-    problem_ = *prices->Problem({});
+    Result<search::PlacementProblemBuilder> builder =
+        search::PlacementProblemBuilder::Make(module_.graphs[0], plan_, decisions_, Model());
+    problem_ = *builder->Build({});
   }
 
   void ExpectCost(const std::vector<uint32_t>& x) {
@@ -142,7 +142,7 @@ TEST(Auto, FindsTheCheapest) {
   int all = 0;
   ForAllCases([&](AutoCase& one) {
     search::PairwiseAnswer answer =
-        search::Solve(one.problem(), {.limit = search::Limit(search::Allowance::Work(60))});
+        search::Solve(one.problem(), {.limit = search::WorkLimit(search::WorkAmount::Work(60))});
     EXPECT_TRUE(answer.proved()) << answer.objective << " " << answer.bound;
     one.ExpectCost(answer.x);
     ++all;

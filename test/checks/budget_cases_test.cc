@@ -34,8 +34,8 @@ class Step {
 
   Bytes most() const { return curve_.front().peak; }
   Bytes least() const { return curve_.back().peak; }
-  search::MemoryChoice Within(Bytes budget) {
-    Result<search::MemoryChoice> choice = search_->Within(budget);
+  search::MemoryChoice FindWithin(Bytes budget) {
+    Result<search::MemoryChoice> choice = search_->FindWithin(budget);
     EXPECT_TRUE(choice.ok()) << Format(choice.diagnostics());
     if (!choice.ok()) return curve_.back();
     EXPECT_LE(choice->peak, budget);
@@ -86,11 +86,11 @@ TEST(BudgetCases, AChainOfProducts) {
     text += fmt::format("  %d{} = aten.mul.Tensor(%d{}, %h{})\n", i, i + 1, i);
   Step step(text + "}\n");
   Nanos product = step.TimeOf("h1");
-  search::MemoryChoice all = step.Within(step.most());
+  search::MemoryChoice all = step.FindWithin(step.most());
   EXPECT_EQ(all.recompute, Nanos{});
   std::vector<int64_t> products;
   for (int64_t less = 0; less <= 5; ++less) {
-    search::MemoryChoice choice = step.Within(step.most() - kMatrix * less);
+    search::MemoryChoice choice = step.FindWithin(step.most() - kMatrix * less);
     EXPECT_EQ(choice.step, all.step + choice.recompute);
     EXPECT_EQ(choice.recompute.value % product.value, 0);
     EXPECT_EQ(step.CountOf(choice, op::mm), 6 + choice.recompute.value / product.value);
@@ -110,7 +110,7 @@ TEST(BudgetCases, TheCheaperProductIsRecomputed) {
         "aten.add.Tensor(%a, %b)\n{2} bwd:\n  %d = aten.mul.Tensor(%a, %b)\n  %e = "
         "aten.sum(%d)\n}}\n",
         a, b, EndOfForward("c")));
-    search::MemoryChoice choice = step.Within(step.most() - kMatrix);
+    search::MemoryChoice choice = step.FindWithin(step.most() - kMatrix);
     EXPECT_EQ(step.MarkOf(choice, "a") == Keep::kPreferRecompute, first_is_cheap);
     EXPECT_EQ(step.MarkOf(choice, "b") == Keep::kPreferRecompute, !first_is_cheap);
   }
@@ -125,7 +125,7 @@ TEST(BudgetCases, AChainIsComputedOnce) {
       EndOfForward("z") +
       " bwd:\n  %d = aten.mul.Tensor(%c, %y)\n  %e = aten.mul.Tensor(%d, %b)\n  %h = "
       "aten.mul.Tensor(%e, %a)\n  %f = aten.sum(%h)\n}\n");
-  search::MemoryChoice choice = step.Within(step.most() - kMatrix * 3);
+  search::MemoryChoice choice = step.FindWithin(step.most() - kMatrix * 3);
   EXPECT_EQ(choice.recompute, step.TimeOf("a") + step.TimeOf("b") + step.TimeOf("c"));
   EXPECT_EQ(step.CountOf(choice, op::sin), 2);
 }
@@ -137,11 +137,11 @@ TEST(BudgetCases, TheSumIsKeptAndNotItsProduct) {
       "-> (metric \"y\" %y, metric \"d\" %f) {\n fwd:\n  %a = aten.mm(%x, %w)\n  %b = "
       "aten.add.Tensor(%a, %x)\n  %c = aten.exp(%b)\n" +
       EndOfForward("c") + " bwd:\n  %d = aten.mul.Tensor(%b, %y)\n  %f = aten.sum(%d)\n}\n");
-  search::MemoryChoice choice = step.Within(step.most());
+  search::MemoryChoice choice = step.FindWithin(step.most());
   EXPECT_EQ(choice.recompute, Nanos{});
   EXPECT_EQ(step.CountOf(choice, op::mm), 1);
   // With a matrix less, both are recomputed.
-  EXPECT_EQ(step.CountOf(step.Within(step.most() - kMatrix), op::mm), 2);
+  EXPECT_EQ(step.CountOf(step.FindWithin(step.most() - kMatrix), op::mm), 2);
 }
 
 // A user's mark on one of several results holds under the smallest budget.
@@ -151,7 +151,7 @@ TEST(BudgetCases, AMarkOnATupleHolds) {
       "%f) {\n fwd:\n  %b = aten.sin(%x)\n  %m, %i = aten.max.dim(%b, dim=1) : (f32[1024], "
       "i64[1024]) keep=[must_save,default]\n  %c = aten.exp(%b)\n" +
       EndOfForward("c") + " bwd:\n  %d = aten.mul.Tensor(%b, %m)\n  %f = aten.sum(%d)\n}\n");
-  search::MemoryChoice choice = step.Within(step.most() - kMatrix);
+  search::MemoryChoice choice = step.FindWithin(step.most() - kMatrix);
   EXPECT_EQ(step.CountOf(choice, op::sin), 2);
   EXPECT_EQ(step.CountOf(choice, op::max_dim), 1);
 }
@@ -170,7 +170,7 @@ TEST(BudgetCases, SmallValuesCount) {
   EXPECT_GE(step.most(), Bytes{int64_t{64} * kValues});
   Nanos last;
   for (int64_t less : {0, 1, 64, 640, 6400}) {
-    search::MemoryChoice choice = step.Within(step.most() - Bytes{less});
+    search::MemoryChoice choice = step.FindWithin(step.most() - Bytes{less});
     EXPECT_GE(choice.step, last);
     EXPECT_EQ(choice.recompute > Nanos{}, less > 0);
     last = choice.step;
@@ -219,7 +219,7 @@ TEST(BudgetCases, PeaksFallWithBudgets) {
   Nanos last;
   for (int64_t part = 20; part >= 0; --part) {
     Bytes budget = step.least() + Bytes{(step.most() - step.least()).value * part / 20};
-    search::MemoryChoice choice = step.Within(budget);
+    search::MemoryChoice choice = step.FindWithin(budget);
     EXPECT_LE(choice.peak, peak);
     EXPECT_GE(choice.step, last);
     peak = choice.peak;
@@ -245,8 +245,8 @@ TEST(BudgetCases, WeightsAreGatheredAgainWhereThereIsNoRoom) {
   Step step(
       fmt::format("{}) -> (metric \"d\" %g0) {{\n fwd:\n{} bwd:\n{}}}\n", text, forward, backward),
       "reshard-after-forward, dce");
-  EXPECT_EQ(step.CountOf(step.Within(step.most()), op::comm_all_gather), 8);
-  EXPECT_GT(step.CountOf(step.Within(step.least()), op::comm_all_gather), 8);
+  EXPECT_EQ(step.CountOf(step.FindWithin(step.most()), op::comm_all_gather), 8);
+  EXPECT_GT(step.CountOf(step.FindWithin(step.least()), op::comm_all_gather), 8);
 }
 
 }  // namespace

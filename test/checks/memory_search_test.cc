@@ -52,7 +52,7 @@ TEST(MemorySearch, KeepsItsBudget) {
       Bytes budget = least + Bytes{(most - least).value * i / kBudgets};
       // A separate search per budget, as users run it.
       auto search = *search::MemorySearch::Make(module, after, model);
-      Result<search::MemoryChoice> choice = search->Within(budget);
+      Result<search::MemoryChoice> choice = search->FindWithin(budget);
       ASSERT_TRUE(choice.ok()) << seed << Format(choice.diagnostics());
       EXPECT_LE(choice->peak, budget) << seed << " " << choice->policy;
       EXPECT_EQ(choice->peak, PeakOf(search->trials().Marked(choice->marks), "fsdp")) << seed;
@@ -63,7 +63,7 @@ TEST(MemorySearch, KeepsItsBudget) {
     }
     for (const search::MemoryChoice& fixed : curve) {
       auto search = *search::MemorySearch::Make(module, after, model);
-      EXPECT_LE(search->Within(fixed.peak)->step, fixed.step) << seed << " " << fixed.policy;
+      EXPECT_LE(search->FindWithin(fixed.peak)->step, fixed.step) << seed << " " << fixed.policy;
     }
   }
   EXPECT_GT(between, 0);
@@ -74,7 +74,7 @@ TEST(MemorySearch, SaysWhatIsLeast) {
   compile::Pipeline after = *compile::ParsePipeline("fsdp", compile::Passes());
   Module module = Clean(RandomTraining(1));
   Result<search::MemoryChoice> choice =
-      (*search::MemorySearch::Make(module, after, model))->Within(Bytes{1});
+      (*search::MemorySearch::Make(module, after, model))->FindWithin(Bytes{1});
   ASSERT_FALSE(choice.ok());
   EXPECT_EQ(choice.diagnostics()[0].kind, Diag::kInfeasible);
 }
@@ -175,7 +175,8 @@ TEST(MemorySearch, NoWayIsFasterThanTheBound) {
       std::optional<Nanos> best = Exhaustive(trials, cut.decisions(), {}, budget);
       ASSERT_TRUE(best);
       Result<search::MemoryChoice> choice =
-          (*search::MemorySearch::Make(module, after, model, /*offloads=*/false))->Within(budget);
+          (*search::MemorySearch::Make(module, after, model, /*offloads=*/false))
+              ->FindWithin(budget);
       tight += *best > *free;
       // The search does not always reach the minimum peak.
       if (!choice.ok()) continue;

@@ -45,18 +45,19 @@ class RandomProblem {
     uint32_t v = u + 1 + Below(size() - u - 1);
     search::MovePrices prices{SizeOf(v)};
     for (uint32_t i = 0; i < SizeOf(u) * SizeOf(v); ++i) prices.all.push_back(Price());
-    std::vector<uint32_t> lies(SizeOf(u));
-    std::iota(lies.begin(), lies.end(), 0U);
+    std::vector<uint32_t> sources(SizeOf(u));
+    std::iota(sources.begin(), sources.end(), 0U);
     std::vector<std::vector<uint32_t>> wants;
     for (uint32_t c = 0; c < SizeOf(v); ++c) wants.push_back({c});
     auto shared = std::make_shared<const search::MovePrices>(std::move(prices));
-    out_.moves.push_back({u, std::move(lies), {search::SharedReader(v, wants)}, std::move(shared)});
+    out_.moves.push_back(
+        {u, std::move(sources), {search::SharedReader(v, wants)}, std::move(shared)});
   }
   void AddMove() {
     search::SharedMove move{Below(size()), {}, {}, {}};
     uint32_t places = 1 + Below(3);
     uint32_t goals = 1 + Below(4);
-    for (uint32_t c = 0; c < SizeOf(move.from); ++c) move.lies.push_back(Below(places));
+    for (uint32_t c = 0; c < SizeOf(move.from); ++c) move.sources.push_back(Below(places));
     search::MovePrices prices{goals};
     for (uint32_t i = 0; i < places * goals; ++i) prices.all.push_back(Price());
     move.prices = std::make_shared<const search::MovePrices>(std::move(prices));
@@ -121,7 +122,7 @@ TEST(SharedMoves, AreSolvedAsEnumerationDoes) {
     ASSERT_EQ(search::Solve(problem, {.few_entries = SIZE_MAX}).objective, best);
     // A search that stops immediately has valid bounds, too, up to rounding.
     search::PairwiseAnswer little =
-        search::Solve(problem, {.limit = search::Limit({.work = 1}), .few_entries = 0});
+        search::Solve(problem, {.limit = search::WorkLimit({.work = 1}), .few_entries = 0});
     ASSERT_LE(little.bound, best + 1e-9 * std::abs(best));
     ASSERT_GE(little.objective, best);
     stopped += little.outcome == search::SolveOutcome::kStopped ? 1 : 0;
@@ -144,7 +145,7 @@ TEST(SharedMoves, AreSolvedAsPairsAre) {
     const search::PairwiseProblem& problem = random.problem();
     if (!search::CopiesFit(problem.moves, kMost)) continue;
     search::PairwiseAnswer exact = search::Solve(
-        problem, {.limit = search::Limit(search::Allowance::Work(2)), .few_entries = kMost});
+        problem, {.limit = search::WorkLimit(search::WorkAmount::Work(2)), .few_entries = kMost});
     if (!exact.proved()) continue;
     search::PairwiseAnswer answer = search::Solve(problem, {.few_entries = 0});
     ASSERT_EQ(answer.objective, exact.objective);
@@ -223,7 +224,7 @@ TEST(SharedMoves, AreChecked) {
   auto prices = std::make_shared<const search::MovePrices>(search::MovePrices{1, {1, 2}});
   problem.moves.push_back({0, {0, 1}, {search::SharedReader(1, {{0}, {}})}, prices});
   EXPECT_TRUE(search::FindErrors(problem).empty());
-  problem.moves[0].lies.pop_back();
+  problem.moves[0].sources.pop_back();
   problem.moves[0].readers.emplace_back(7, std::vector<std::vector<uint32_t>>{{0}});
   problem.edges.push_back(
       {search::VariableId(0), search::VariableId(1), problem.matrices.Add({0, 0, 0, 0})});

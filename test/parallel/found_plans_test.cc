@@ -32,8 +32,8 @@ void ExpectFoundPlansRun(const run::Model& model, std::string_view mesh) {
   compile::Plan plan =
       *compile::ParsePlan(fmt::format("heddle plan 1\nmesh [{}]\nauto\n", mesh), "plan");
   price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
-  Result<search::AutoPlanner> planner =
-      search::AutoPlanner::Make(whole, plan, costs, search::Limit(search::Allowance::Work(15)));
+  Result<search::AutoPlanner> planner = search::AutoPlanner::Make(
+      whole, plan, costs, search::WorkLimit(search::WorkAmount::Work(15)));
   ASSERT_TRUE(planner.ok()) << Format(planner.diagnostics());
   std::vector<at::Tensor> inputs = InputsOf(model, whole);
   Result<search::AutoPlan> free = planner->Solve({.memory = search::MemoryLimit{GiB(64), true}});

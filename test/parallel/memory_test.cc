@@ -196,7 +196,8 @@ std::vector<std::pair<std::string, Module>> Decided(const Module& local) {
   Bytes most = curve.front().peak;
   Bytes least = curve.back().peak;
   for (int64_t part : {0, 1, 2}) {
-    search::MemoryChoice choice = *search->Within(least + Bytes{(most - least).value * part / 3});
+    search::MemoryChoice choice =
+        *search->FindWithin(least + Bytes{(most - least).value * part / 3});
     decided.emplace_back(
         fmt::format("{} third of a budget: {}", part, choice.policy),
         After(search->trials().Marked(choice.marks), "rematerialize, offload, fsdp"));

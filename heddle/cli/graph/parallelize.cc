@@ -95,7 +95,7 @@ struct ParallelizeCommand {
     }
     job.chose_cluster = given->Has("--cluster");
     if (want_graph) job.print = stage;
-    HEDDLE_TRY(job.request.automatic.allowance, time_limit.Parse());
+    HEDDLE_TRY(job.request.automatic.work, time_limit.Parse());
     if (!memory_budget.empty()) {
       HEDDLE_TRY(Bytes bytes, search::ParseBudget(memory_budget));
       job.request.automatic.memory = {bytes, true};

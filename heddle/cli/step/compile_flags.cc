@@ -16,10 +16,10 @@ void TimeLimitFlag::Declare(Flags& flags, std::string_view who) {
                   who));
 }
 
-Result<search::Allowance> TimeLimitFlag::Parse() const {
-  if (text.empty()) return search::AutoOptions().allowance;
+Result<search::WorkAmount> TimeLimitFlag::Parse() const {
+  if (text.empty()) return search::AutoOptions().work;
   HEDDLE_TRY(Nanos limit, ParseDuration(text));
-  return search::Allowance{search::Allowance::Work(Seconds(limit)).work, Seconds(limit)};
+  return search::WorkAmount{search::WorkAmount::Work(Seconds(limit)).work, Seconds(limit)};
 }
 
 void DeclareStage(Flags& flags, compile::Stage& stage) {

@@ -15,7 +15,7 @@ struct TimeLimitFlag {
   void Declare(Flags& flags, std::string_view who);
   // The time limit with its amount of work; if the flag is not given, only the default amount of
   // work.
-  Result<search::Allowance> Parse() const;
+  Result<search::WorkAmount> Parse() const;
 };
 
 // --stage of the commands that write a graph.

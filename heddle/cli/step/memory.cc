@@ -74,7 +74,7 @@ struct MemoryCommand {
       HEDDLE_TRY(std::vector<search::MemoryChoice> curve, search->Sweep());
       return ShowCurve(curve, streams);
     }
-    HEDDLE_TRY(search::MemoryChoice choice, search->Within(most));
+    HEDDLE_TRY(search::MemoryChoice choice, search->FindWithin(most));
     return ShowChoice(choice, *search, streams);
   }
 

@@ -5,60 +5,62 @@
 #include <optional>
 
 #include "heddle/compile/shard/redistribution_search.h"
-#include "heddle/compile/shard/reduced_way.h"
+#include "heddle/compile/shard/reduced_redistribution.h"
 #include "heddle/core/base/division.h"
 
 namespace heddle::compile {
 namespace {
 
 // Converts a step between placements of the ends to a step for the whole tensor.
-RedistributionStep StepOf(const ReducedWay& way, const StepGraph& graph,
-                          const StepGraph::Step& step, size_t rank) {
+RedistributionStep StepOf(const ReducedRedistribution& reduced, const RedistributionGraph& graph,
+                          const RedistributionGraph::Step& step, size_t rank) {
   RedistributionStep out{.kind = step.kind, .over = step.over, .op = step.op};
-  if (step.kind != CollectiveKind::kAllReduce) out.dim = way.dim_of_end[step.end];
-  if (step.kind == CollectiveKind::kAllToAll) out.concat_dim = way.dim_of_end[step.concat_end];
-  out.to = PlacementOf(way.Restored(graph.word(step.to)), rank);
+  if (step.kind != CollectiveKind::kAllReduce) out.dim = reduced.dim_of_end[step.end];
+  if (step.kind == CollectiveKind::kAllToAll) out.concat_dim = reduced.dim_of_end[step.concat_end];
+  out.to = Unpack(reduced.Restored(graph.packed(step.to)), rank);
   return out;
 }
 
 // Nullopt if the search would have to visit too many placements.
-std::optional<std::vector<RedistributionStep>> CheapestSteps(const ReducedWay& way, size_t rank,
-                                                             const Mesh& mesh, ReduceOrder order) {
-  StepGraph graph = way.Graph(mesh);
-  std::optional<std::vector<StepGraph::Step>> steps =
-      RedistributionSearch(graph, way.start, UsedAxes(way.goal), order).Run(way.goal);
+std::optional<std::vector<RedistributionStep>> CheapestSteps(const ReducedRedistribution& reduced,
+                                                             size_t rank, const Mesh& mesh,
+                                                             ReduceOrder order) {
+  RedistributionGraph graph = reduced.Graph(mesh);
+  std::optional<std::vector<RedistributionGraph::Step>> steps =
+      RedistributionSearch(graph, reduced.start, UsedAxes(reduced.goal), order).Run(reduced.goal);
   if (!steps) return std::nullopt;
   std::vector<RedistributionStep> out;
-  for (const StepGraph::Step& step : *steps) out.push_back(StepOf(way, graph, step, rank));
+  for (const RedistributionGraph::Step& step : *steps)
+    out.push_back(StepOf(reduced, graph, step, rank));
   return out;
 }
 
 // A slice may be over several axes, and start from a replicated tensor.
-std::optional<RedistributionStep> CheapestStep(const ReducedWay& way, size_t rank,
+std::optional<RedistributionStep> CheapestStep(const ReducedRedistribution& reduced, size_t rank,
                                                const Mesh& mesh) {
-  StepGraph graph = way.Graph(mesh);
-  const StepGraph::Step* best = nullptr;
-  uint32_t end = graph.NumberOf(way.goal);
-  for (const StepGraph::Step& step : graph.StepsFrom(graph.NumberOf(way.start))) {
+  RedistributionGraph graph = reduced.Graph(mesh);
+  const RedistributionGraph::Step* best = nullptr;
+  uint32_t end = graph.NumberOf(reduced.goal);
+  for (const RedistributionGraph::Step& step : graph.StepsFrom(graph.NumberOf(reduced.start))) {
     if (step.to != end || !step.kind) continue;
     if (best == nullptr || step.moved < best->moved) best = &step;
   }
-  if (best != nullptr) return StepOf(way, graph, *best, rank);
-  Placement goal = PlacementOf(way.goal, way.ends);
-  if (way.start != 0 || way.ends != 1 || !goal.partials.empty()) return std::nullopt;
-  return RedistributionStep{.over = goal.split(0), .dim = way.dim_of_end[0]};
+  if (best != nullptr) return StepOf(reduced, graph, *best, rank);
+  Placement goal = Unpack(reduced.goal, reduced.ends);
+  if (reduced.start != 0 || reduced.ends != 1 || !goal.partials.empty()) return std::nullopt;
+  return RedistributionStep{.over = goal.split(0), .dim = reduced.dim_of_end[0]};
 }
 
 // Reduces all sums, gathers all splits, then slices. Always correct, but rarely shortest.
-std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
+std::vector<RedistributionStep> DirectPath(const ReducedRedistribution& reduced, size_t rank) {
   std::vector<RedistributionStep> steps;
-  Placement at = PlacementOf(way.start, way.ends);
-  const Placement to = PlacementOf(way.goal, way.ends);
-  at.splits.resize(way.ends);
+  Placement at = Unpack(reduced.start, reduced.ends);
+  const Placement to = Unpack(reduced.goal, reduced.ends);
+  at.splits.resize(reduced.ends);
   auto add = [&](RedistributionStep step) {
     Placement reached = at;
     reached.Normalize();
-    step.to = PlacementOf(way.Restored(*WordOf(reached)), rank);
+    step.to = Unpack(reduced.Restored(*Pack(reached)), rank);
     steps.push_back(std::move(step));
   };
   while (!at.partials.empty()) {
@@ -69,31 +71,31 @@ std::vector<RedistributionStep> DirectPath(const ReducedWay& way, size_t rank) {
     std::erase_if(at.partials, [&](const Partial& partial) { return partial.op == step.op; });
     add(step);
   }
-  std::vector<size_t> ends(way.ends);
+  std::vector<size_t> ends(reduced.ends);
   std::iota(ends.begin(), ends.end(), 0);
-  std::ranges::sort(ends, {}, [&](size_t e) { return way.dim_of_end[e]; });
+  std::ranges::sort(ends, {}, [&](size_t e) { return reduced.dim_of_end[e]; });
   for (size_t e : ends) {
     if (at.splits[e].empty()) continue;
     RedistributionStep step{
-        .kind = CollectiveKind::kAllGather, .over = at.splits[e], .dim = way.dim_of_end[e]};
+        .kind = CollectiveKind::kAllGather, .over = at.splits[e], .dim = reduced.dim_of_end[e]};
     at.splits[e] = Axes();
     add(step);
   }
   for (size_t e : ends) {
     if (to.split(e).empty()) continue;
     at.splits[e] = to.split(e);
-    add({.over = to.split(e), .dim = way.dim_of_end[e]});
+    add({.over = to.split(e), .dim = reduced.dim_of_end[e]});
   }
   return steps;
 }
 
 // Nullopt for a tensor with too many dimensions.
-std::optional<ReducedWay> Reduced(const Placement& from, const Placement& to, const Dims& dims,
-                                  const Mesh& mesh) {
-  std::optional<PlacementWord> start = WordOf(from);
-  std::optional<PlacementWord> goal = WordOf(to);
+std::optional<ReducedRedistribution> Reduced(const Placement& from, const Placement& to,
+                                             const Dims& dims, const Mesh& mesh) {
+  std::optional<PackedPlacement> start = Pack(from);
+  std::optional<PackedPlacement> goal = Pack(to);
   if (!start || !goal || dims.size() > AxisByte::kMostDims) return std::nullopt;
-  return ReducedWay(*start, *goal, dims, mesh);
+  return ReducedRedistribution(*start, *goal, dims, mesh);
 }
 
 }  // namespace
@@ -143,33 +145,33 @@ RedistributionPrice PriceOf(const Placement& from, std::span<const Redistributio
 Result<std::vector<RedistributionStep>> PlanRedistribution(const Placement& from,
                                                            const Placement& to, const Dims& dims,
                                                            const Mesh& mesh, ReduceOrder order) {
-  std::optional<ReducedWay> way = Reduced(from, to, dims, mesh);
-  if (!way)
+  std::optional<ReducedRedistribution> reduced = Reduced(from, to, dims, mesh);
+  if (!reduced)
     return Error(Diag::kRedistribution,
                  "a tensor of {} dimensions cannot be redistributed; the maximum is {}",
                  dims.size(), AxisByte::kMostDims);
-  std::optional<Axes> forgotten = way->TakeForgotten();
+  std::optional<Axes> forgotten = reduced->TakeForgotten();
   if (!forgotten) {
     return Error(Diag::kRedistribution, "no sequence of collectives leads from {} to {}",
                  FormatPlacement(from, dims.size(), mesh), FormatPlacement(to, dims.size(), mesh));
   }
   std::optional<std::vector<RedistributionStep>> steps =
-      CheapestSteps(*way, dims.size(), mesh, order);
-  if (!steps) steps = DirectPath(*way, dims.size());
+      CheapestSteps(*reduced, dims.size(), mesh, order);
+  if (!steps) steps = DirectPath(*reduced, dims.size());
   if (!forgotten->empty()) steps->push_back({.forgets = true, .over = *forgotten, .to = to});
   return std::move(*steps);
 }
 
 std::optional<RedistributionStep> OneStep(const Placement& from, const Placement& to,
                                           const Dims& dims, const Mesh& mesh) {
-  std::optional<ReducedWay> way = Reduced(from, to, dims, mesh);
-  if (!way) return std::nullopt;
-  std::optional<Axes> forgotten = way->TakeForgotten();
+  std::optional<ReducedRedistribution> reduced = Reduced(from, to, dims, mesh);
+  if (!reduced) return std::nullopt;
+  std::optional<Axes> forgotten = reduced->TakeForgotten();
   if (forgotten && !forgotten->empty()) {
-    if (way->start != way->goal) return std::nullopt;
+    if (reduced->start != reduced->goal) return std::nullopt;
     return RedistributionStep{.forgets = true, .over = *forgotten, .to = to};
   }
-  std::optional<RedistributionStep> step = CheapestStep(*way, dims.size(), mesh);
+  std::optional<RedistributionStep> step = CheapestStep(*reduced, dims.size(), mesh);
   if (step) step->to = to;
   return step;
 }

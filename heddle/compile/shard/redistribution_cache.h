@@ -9,11 +9,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "heddle/compile/shard/placement_word.h"
+#include "heddle/compile/shard/packed_placement.h"
 #include "heddle/compile/shard/redistribution.h"
+#include "heddle/compile/shard/redistribution_graph.h"
 #include "heddle/compile/shard/redistribution_search.h"
-#include "heddle/compile/shard/reduced_way.h"
-#include "heddle/compile/shard/step_graph.h"
+#include "heddle/compile/shard/reduced_redistribution.h"
 
 namespace heddle::compile {
 
@@ -24,8 +24,8 @@ class RedistributionCache {
 
   // Appends the placements after each step to `stops`. Returns false if no steps lead to the
   // target.
-  bool Find(PlacementWord from, PlacementWord to, std::span<const Dim> dims, ReduceOrder order,
-            std::vector<PlacementWord>& stops);
+  bool Find(PackedPlacement from, PackedPlacement to, std::span<const Dim> dims, ReduceOrder order,
+            std::vector<PackedPlacement>& stops);
   // Frees the memory.
   void Forget() {
     group_of_.clear();
@@ -33,7 +33,7 @@ class RedistributionCache {
   }
 
  private:
-  static constexpr size_t kMostEnds = StepGraph::kMostEnds;
+  static constexpr size_t kMostEnds = RedistributionGraph::kMostEnds;
 
   // The sizes that matter: of the dimensions that are split at either end, and of all others
   // together; and the axes in use.
@@ -48,15 +48,15 @@ class RedistributionCache {
   };
   // Tensors with the same paths.
   struct Group {
-    StepGraph graph;
+    RedistributionGraph graph;
     std::deque<RedistributionSearch> searches = {};
     // Indexed by number of the start's placement: the searches for each order and set of axes.
     std::vector<std::vector<RedistributionSearch*>> starting = {};
   };
 
-  Group& GroupOf(const ReducedWay& way);
-  Group& FindGroup(const ReducedWay& way, SizeKey key);
-  RedistributionSearch& SearchFor(const ReducedWay& way, ReduceOrder order);
+  Group& GroupOf(const ReducedRedistribution& reduced);
+  Group& FindGroup(const ReducedRedistribution& reduced, SizeKey key);
+  RedistributionSearch& SearchFor(const ReducedRedistribution& reduced, ReduceOrder order);
 
   const Mesh& mesh_;
   // Keyed by the sizes that matter, and by the requested sizes.

@@ -49,14 +49,14 @@ TEST(RedistributionCache, FindsWhatASearchFinds) {
       auto order = static_cast<ReduceOrder>(i % 3);
       Placement from = random.Next(dims.size(), true);
       Placement to = random.Next(dims.size(), false);
-      std::vector<PlacementWord> found;
-      bool is_found = cache.Find(*WordOf(from), *WordOf(to), dims, order, found);
+      std::vector<PackedPlacement> found;
+      bool is_found = cache.Find(*Pack(from), *Pack(to), dims, order, found);
       Result<std::vector<RedistributionStep>> expected =
           PlanRedistribution(from, to, dims, mesh, order);
       ASSERT_EQ(is_found, expected.ok());
       if (!is_found) continue;
-      std::vector<PlacementWord> stops;
-      for (const RedistributionStep& step : *expected) stops.push_back(*WordOf(step.to));
+      std::vector<PackedPlacement> stops;
+      for (const RedistributionStep& step : *expected) stops.push_back(*Pack(step.to));
       ASSERT_EQ(found, stops) << FormatPlacement(from, dims.size(), mesh) << " to "
                               << FormatPlacement(to, dims.size(), mesh);
     }

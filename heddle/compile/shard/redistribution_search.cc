@@ -11,12 +11,14 @@ namespace {
 // The maximum of Place::step. It exceeds the number of lists of pending sums, for all ends.
 constexpr size_t kMostStep = (size_t{1} << 15) - 1;
 
-bool IsSliceOf(const StepGraph::Step& step, uint8_t end) { return !step.kind && step.end == end; }
+bool IsSliceOf(const RedistributionGraph::Step& step, uint8_t end) {
+  return !step.kind && step.end == end;
+}
 
 }  // namespace
 
-RedistributionSearch::RedistributionSearch(StepGraph& graph, PlacementWord from, uint8_t goal_axes,
-                                           ReduceOrder order)
+RedistributionSearch::RedistributionSearch(RedistributionGraph& graph, PackedPlacement from,
+                                           uint8_t goal_axes, ReduceOrder order)
     : graph_(graph), goal_axes_(goal_axes), order_(order) {
   uint32_t start = graph_.NumberOf(from);
   places_.resize(graph_.size());
@@ -33,11 +35,11 @@ void RedistributionSearch::Reach(uint32_t at, const Price& price, uint32_t befor
            .steps = price.steps};
   open_.push_back({price.moved, at, price.collectives, price.steps});
   std::push_heap(open_.begin(), open_.end(),
-                 [&](const Open& a, const Open& b) { return IsDearer(a, b); });
+                 [&](const Open& a, const Open& b) { return IsMoreExpensive(a, b); });
 }
 
 // Orders other than kFewest only scatter axes that end split, and only reduce other axes.
-bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending) const {
+bool RedistributionSearch::MayTake(const RedistributionGraph::Step& step, uint8_t pending) const {
   if (!step.kind) return (step.mask & goal_axes_) != 0;
   switch (*step.kind) {
     case CollectiveKind::kReduceScatter:
@@ -50,14 +52,14 @@ bool RedistributionSearch::MayTake(const StepGraph::Step& step, uint8_t pending)
 }
 
 void RedistributionSearch::Leave(uint32_t at) {
-  std::span<const StepGraph::Step> steps = graph_.StepsFrom(at);
+  std::span<const RedistributionGraph::Step> steps = graph_.StepsFrom(at);
   if (places_.size() < graph_.size()) places_.resize(graph_.size());
   const Price before = places_[at].price();
   HEDDLE_CHECK(steps.size() <= kMostStep, "too many steps from one placement");
   HEDDLE_CHECK(before.steps < UINT8_MAX - 1, "too many steps to one placement");
   uint8_t pending = graph_.pending(at);
   for (size_t i = 0; i < steps.size(); ++i) {
-    const StepGraph::Step& step = steps[i];
+    const RedistributionGraph::Step& step = steps[i];
     Price price = before;
     price.collectives += step.kind ? 1 : 0;
     price.moved += step.moved;
@@ -72,7 +74,7 @@ uint32_t RedistributionSearch::Settle(uint32_t goal) {
   if (unleft_ != kNone) Leave(std::exchange(unleft_, kNone));
   while (!open_.empty() && reached_count_ < kMostPlacements) {
     std::pop_heap(open_.begin(), open_.end(),
-                  [&](const Open& a, const Open& b) { return IsDearer(a, b); });
+                  [&](const Open& a, const Open& b) { return IsMoreExpensive(a, b); });
     Open next = open_.back();
     open_.pop_back();
     if (places_[next.at].price() != next.price()) continue;
@@ -85,27 +87,28 @@ uint32_t RedistributionSearch::Settle(uint32_t goal) {
   return kNone;
 }
 
-bool RedistributionSearch::Run(PlacementWord to, std::vector<PlacementWord>& stops) {
+bool RedistributionSearch::Run(PackedPlacement to, std::vector<PackedPlacement>& stops) {
   uint32_t at = Settle(graph_.NumberOf(to));
   if (at == kNone) return false;
   auto first = static_cast<ptrdiff_t>(stops.size());
-  StepGraph::Step next{.kind = CollectiveKind::kAllReduce};
+  RedistributionGraph::Step next{.kind = CollectiveKind::kAllReduce};
   for (; places_[at].before != kNone; at = places_[at].before) {
-    StepGraph::Step step = StepTo(at);
+    RedistributionGraph::Step step = StepTo(at);
     bool joins = !next.kind && IsSliceOf(step, next.end);
-    if (!joins) stops.push_back(graph_.word(at));
+    if (!joins) stops.push_back(graph_.packed(at));
     next = step;
   }
   std::reverse(stops.begin() + first, stops.end());
   return true;
 }
 
-std::optional<std::vector<StepGraph::Step>> RedistributionSearch::Run(PlacementWord to) {
+std::optional<std::vector<RedistributionGraph::Step>> RedistributionSearch::Run(
+    PackedPlacement to) {
   uint32_t at = Settle(graph_.NumberOf(to));
   if (at == kNone) return std::nullopt;
-  std::vector<StepGraph::Step> out;
+  std::vector<RedistributionGraph::Step> out;
   for (; places_[at].before != kNone; at = places_[at].before) {
-    StepGraph::Step step = StepTo(at);
+    RedistributionGraph::Step step = StepTo(at);
     bool joins = !out.empty() && !step.kind && IsSliceOf(out.back(), step.end);
     if (joins)
       out.back().over = Joined(step.over, out.back().over);

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heddle/compile/shard/redistribution.h"
-#include "heddle/compile/shard/step_graph.h"
+#include "heddle/compile/shard/redistribution_graph.h"
 
 namespace heddle::compile {
 
@@ -15,14 +15,15 @@ namespace heddle::compile {
 class RedistributionSearch {
  public:
   // Goals have no pending sums, and split exactly `goal_axes`. The graph must outlive this.
-  RedistributionSearch(StepGraph& graph, PlacementWord from, uint8_t goal_axes, ReduceOrder order);
+  RedistributionSearch(RedistributionGraph& graph, PackedPlacement from, uint8_t goal_axes,
+                       ReduceOrder order);
 
   // Appends the placements after each step to `stops`. Consecutive slices of one dimension over
   // single axes count as one step. Returns false if there is no path, or if the search would visit
   // too many placements.
-  bool Run(PlacementWord to, std::vector<PlacementWord>& stops);
+  bool Run(PackedPlacement to, std::vector<PackedPlacement>& stops);
   // The steps themselves, or nullopt.
-  std::optional<std::vector<StepGraph::Step>> Run(PlacementWord to);
+  std::optional<std::vector<RedistributionGraph::Step>> Run(PackedPlacement to);
 
  private:
   static constexpr size_t kMostPlacements = 20'000;
@@ -64,22 +65,22 @@ class RedistributionSearch {
 
   uint32_t Settle(uint32_t goal);
   void Leave(uint32_t at);
-  bool MayTake(const StepGraph::Step& step, uint8_t pending) const;
+  bool MayTake(const RedistributionGraph::Step& step, uint8_t pending) const;
   void Reach(uint32_t at, const Price& price, uint32_t before, size_t step);
   // For a heap with the cheapest first: whether `a` is more expensive. Ties are broken by a fixed
   // order.
-  bool IsDearer(const Open& a, const Open& b) const {
+  bool IsMoreExpensive(const Open& a, const Open& b) const {
     if (a.collectives != b.collectives) return b.collectives < a.collectives;
     if (a.moved != b.moved) return b.moved < a.moved;
     if (a.steps != b.steps) return b.steps < a.steps;
     return graph_.IsBefore(b.at, a.at);
   }
   // The last step of the best path to a placement, which must exist.
-  StepGraph::Step StepTo(uint32_t at) const {
+  RedistributionGraph::Step StepTo(uint32_t at) const {
     return graph_.StepsFrom(places_[at].before)[places_[at].step];
   }
 
-  StepGraph& graph_;
+  RedistributionGraph& graph_;
   uint8_t goal_axes_;
   ReduceOrder order_;
   // Indexed by number of the placement.

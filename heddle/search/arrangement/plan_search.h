@@ -37,7 +37,7 @@ struct PlanSearchOptions {
   // Also schedules the fastest plan with `overlap`.
   bool overlap = true;
   // Work limit of the solver per mesh.
-  Allowance solver = AutoOptions().allowance;
+  WorkAmount solver = AutoOptions().work;
   std::function<void(const SearchProgress&)> progress = {};
 };
 

@@ -211,14 +211,14 @@ Result<price::StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
   return price::Summarize(whole.module, whole.module.graphs[0]);
 }
 
-Status PointEvaluator::Place(const SearchPoint& point, const Allowance& allowance) {
+Status PointEvaluator::Place(const SearchPoint& point, const WorkAmount& work) {
   HEDDLE_TRY(const Module* module, Captured(RequestFor(point, model_.layers)));
   compile::Plan plan;
   plan.mesh = MeshOf(point.arrangement);
   plan.automatic = true;
   plan.decisions.reshard = point.reshard;
   PlanRequest request;
-  request.automatic.allowance = allowance;
+  request.automatic.work = work;
   request.tries_plans = true;
   compile::CompileOptions how;
   how.pipeline = PipelineOf(point);

@@ -93,7 +93,7 @@ class PointEvaluator {
   Result<price::StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points with
   // kAuto on this mesh use the same placements.
-  Status Place(const SearchPoint& point, const Allowance& allowance);
+  Status Place(const SearchPoint& point, const WorkAmount& work);
 
  private:
   using LoweredKey = std::tuple<Arrangement, PlacedBy, StepRequest>;

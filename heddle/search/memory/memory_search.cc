@@ -196,7 +196,7 @@ Result<MemoryChoice> MemorySearch::Infeasible(Bytes budget) const {
                Format(budget), Format(least.peak), least.policy, held);
 }
 
-Result<MemoryChoice> MemorySearch::Within(Bytes budget) {
+Result<MemoryChoice> MemorySearch::FindWithin(Bytes budget) {
   HEDDLE_RETURN_IF_ERROR(TryLevels());
   const MemoryChoice* best = nullptr;
   for (const Point& level : levels_) {
@@ -222,7 +222,7 @@ Result<std::vector<MemoryChoice>> MemorySearch::Sweep() {
   Bytes most = hull_.front().choice->peak;
   Bytes least = hull_.back().choice->peak;
   for (int64_t i = 1; i < kBudgets; ++i) {
-    HEDDLE_TRY(MemoryChoice choice, Within(least + Bytes{(most - least).value / kBudgets * i}));
+    HEDDLE_TRY(MemoryChoice choice, FindWithin(least + Bytes{(most - least).value / kBudgets * i}));
     choices.push_back(std::move(choice));
   }
   std::ranges::stable_sort(choices, IsFaster);

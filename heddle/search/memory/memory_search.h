@@ -34,7 +34,7 @@ class MemorySearch {
 
   // Returns the fastest choice whose peak is at most `budget`. Fails with Diag::kInfeasible if none
   // is; the error states the smallest peak and its parts.
-  Result<MemoryChoice> Within(Bytes budget);
+  Result<MemoryChoice> FindWithin(Bytes budget);
   // Returns the choices that no other beats in memory and time, from the largest peak to the
   // smallest.
   Result<std::vector<MemoryChoice>> Sweep();

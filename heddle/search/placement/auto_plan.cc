@@ -9,7 +9,7 @@
 #include "heddle/compile/passes/parallel/propagate/deviations.h"
 #include "heddle/compile/passes/parallel/propagate/plannable.h"
 #include "heddle/compile/plan/patterns.h"
-#include "heddle/search/placement/auto_problem.h"
+#include "heddle/search/placement/placement_problem.h"
 #include "heddle/search/solve/conflict.h"
 
 namespace heddle::search {
@@ -148,7 +148,7 @@ Status CheckRequest(const Module& module, const compile::Plan& plan) {
 }
 
 Failure Infeasible(const PairwiseProblem& problem) {
-  Conflict conflict = FindConflict(problem, Limit(Allowance::Work(kConflictSeconds)));
+  Conflict conflict = FindConflict(problem, WorkLimit(WorkAmount::Work(kConflictSeconds)));
   if (conflict.budgets.empty())
     return Error(Diag::kInfeasible, "no plan carries out what is asked for; these conflict: {}",
                  Format(problem, conflict));
@@ -166,7 +166,7 @@ class StatementConflict {
  public:
   StatementConflict(const Module& module, const compile::Plan& plan, const price::CostModel& model,
                     const AutoOptions& options)
-      : module_(module), plan_(plan), model_(model), options_(options), limit_(options.allowance) {}
+      : module_(module), plan_(plan), model_(model), options_(options), limit_(options.work) {}
 
   // Returns an empty string if the statements are not the cause.
   std::string Explain() {
@@ -214,7 +214,7 @@ class StatementConflict {
   const compile::Plan& plan_;
   const price::CostModel& model_;
   const AutoOptions& options_;
-  Limit limit_;
+  WorkLimit limit_;
 };
 
 }  // namespace
@@ -227,9 +227,9 @@ Result<compile::Plan> PlanOf(const Module& module, const compile::Plan& given,
 struct AutoPlanner::State {
   const Module& module;
   const compile::Plan& plan;
-  Limit limit;
+  WorkLimit limit;
   Decisions decisions = {};
-  std::optional<PricedDecisions> prices = {};
+  std::optional<PlacementProblemBuilder> builder = {};
   // With full prices, and the last problem.
   PairwiseProblem full = {};
   PairwiseProblem asked = {};
@@ -250,15 +250,15 @@ const PairwiseProblem& AutoPlanner::problem() const { return state_->full; }
 const PairwiseProblem& AutoPlanner::last_problem() const { return *state_->last; }
 
 Result<AutoPlanner> AutoPlanner::Make(const Module& module, const compile::Plan& plan,
-                                      const price::CostModel& model, const Limit& limit) {
+                                      const price::CostModel& model, const WorkLimit& limit) {
   HEDDLE_RETURN_IF_ERROR(CheckRequest(module, plan));
   std::unique_ptr<State> state(new State{module, plan, limit});
   const Graph& graph = module.graphs[0];
   HEDDLE_TRY(state->decisions, FindDecisions(graph, plan, state->limit));
-  HEDDLE_TRY(PricedDecisions prices,
-             PricedDecisions::Make(graph, plan, state->decisions, model, state->limit));
-  state->prices.emplace(std::move(prices));
-  HEDDLE_TRY(state->full, state->prices->Problem({}));
+  HEDDLE_TRY(PlacementProblemBuilder builder,
+             PlacementProblemBuilder::Make(graph, plan, state->decisions, model, state->limit));
+  state->builder.emplace(std::move(builder));
+  HEDDLE_TRY(state->full, state->builder->Build({}));
   return AutoPlanner(std::move(state));
 }
 
@@ -276,10 +276,10 @@ Result<const PairwiseProblem*> AutoPlanner::ProblemFor(const Request& request) {
   if (request.shares == price::MoveShares{}) {
     state_->asked = state_->full;
   } else {
-    HEDDLE_TRY(state_->asked, state_->prices->Problem(request.shares, choices));
+    HEDDLE_TRY(state_->asked, state_->builder->Build(request.shares, choices));
   }
   if (request.memory) {
-    PairwiseBudget memory = state_->prices->Memory(*request.memory);
+    PairwiseBudget memory = state_->builder->Memory(*request.memory);
     if (choices != nullptr) memory = KeepChoices(memory, *choices);
     state_->asked.budgets = {std::move(memory)};
   }
@@ -289,10 +289,10 @@ Result<const PairwiseProblem*> AutoPlanner::ProblemFor(const Request& request) {
 
 PairwiseAnswer AutoPlanner::Answer(const Request& request, const PairwiseProblem& problem) {
   // Leaves work for later solves, and allows a minimum even if the limit is spent.
-  Allowance least = Allowance::Work(kLeastSeconds);
-  Limit limit = state_->limit.Part(1.0 / 3, least.work);
+  WorkAmount least = WorkAmount::Work(kLeastSeconds);
+  WorkLimit limit = state_->limit.Part(1.0 / 3, least.work);
   // Limited by the clock.
-  if (limit.Spent()) limit = Limit(least);
+  if (limit.Spent()) limit = WorkLimit(least);
   SolveOptions options{.limit = limit, .messages = &state_->messages};
   if (!state_->first_x.empty()) options.starts = {state_->first_x};
   if (request.shares == price::MoveShares{}) {
@@ -333,7 +333,7 @@ Result<AutoPlan> AutoPlanner::Solve(const Request& request) {
   out.size = SizeOf(*problem);
   out.counts = answer.counts;
   if (request.memory)
-    out.memory = {static_cast<int64_t>(Amount(state_->prices->Memory(*request.memory), answer.x))};
+    out.memory = {static_cast<int64_t>(Amount(state_->builder->Memory(*request.memory), answer.x))};
   out.x = std::move(answer.x);
   return out;
 }
@@ -352,7 +352,7 @@ Failure AutoPlanner::WhyNot(const Request& request) {
 
 Result<AutoPlan> CompletePlan(const Module& module, const compile::Plan& plan,
                               const price::CostModel& model, const AutoOptions& options) {
-  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, Limit(options.allowance)));
+  HEDDLE_TRY(AutoPlanner planner, AutoPlanner::Make(module, plan, model, WorkLimit(options.work)));
   AutoPlanner::Request request{.memory = options.memory};
   Result<AutoPlan> found = planner.Find(request);
   if (found.ok() || found.diagnostics()[0].kind != Diag::kInfeasible) return found;

@@ -16,8 +16,8 @@
 #include "heddle/compile/plan/plan.h"
 #include "heddle/core/ir/graph.h"
 #include "heddle/price/cost/cost_model.h"
-#include "heddle/search/placement/auto_problem.h"
 #include "heddle/search/placement/placement_decisions.h"
+#include "heddle/search/placement/placement_problem.h"
 #include "heddle/search/solve/solve.h"
 
 namespace heddle::search {
@@ -26,7 +26,7 @@ struct AutoOptions {
   // Unset: unlimited.
   std::optional<MemoryLimit> memory;
   // Work limit of the whole search.
-  Allowance allowance = Allowance::Work(10);
+  WorkAmount work = WorkAmount::Work(10);
 };
 
 struct AutoPlan {
@@ -53,7 +53,7 @@ class AutoPlanner {
   // `module` is captured: global, with one graph and without placements. All arguments must outlive
   // this object. `limit` also applies to later solves.
   static Result<AutoPlanner> Make(const Module& module, const compile::Plan& plan,
-                                  const price::CostModel& model, const Limit& limit);
+                                  const price::CostModel& model, const WorkLimit& limit);
   AutoPlanner(AutoPlanner&&) noexcept;
   ~AutoPlanner();
 

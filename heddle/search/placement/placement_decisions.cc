@@ -8,20 +8,20 @@
 #include "heddle/compile/shard/node_facts.h"
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/search/placement/alike.h"
+#include "heddle/search/placement/repeat_groups.h"
 
 namespace heddle::search {
 namespace {
 
 constexpr uint32_t kWholeDecision = 0;
-// Work of listing one choice (limit.h).
+// Work of listing one choice (work_limit.h).
 constexpr uint64_t kWorkOfChoice = 1000;
 
 compile::OpSplit Lying(Placement placement) { return {{}, {std::move(placement)}}; }
 
 class DecisionFinder {
  public:
-  DecisionFinder(const Graph& graph, const compile::Plan& plan, const Limit& limit)
+  DecisionFinder(const Graph& graph, const compile::Plan& plan, const WorkLimit& limit)
       : graph_(graph), plan_(plan), limit_(limit), facts_(graph, plan.mesh) {
     out_.all.push_back({.choices = {Lying({})}});
     out_.of_node.assign(graph.node_count(), Decisions::kNone);
@@ -32,12 +32,13 @@ class DecisionFinder {
   Result<Decisions> Run() {
     HEDDLE_TRY(boundaries_, compile::ModuleBoundaries::Find(graph_, plan_));
     if (!plan_.modules.empty()) uses_.emplace(graph_);
-    for (const Alike& alike : AlikeParams(graph_)) HEDDLE_RETURN_IF_ERROR(AddParams(alike));
+    for (const RepeatGroup& group : GroupRepeatedParams(graph_))
+      HEDDLE_RETURN_IF_ERROR(AddParams(group));
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) HEDDLE_RETURN_IF_ERROR(AddInput(i));
     for (NodeId node : graph_.nodes()) NoteStorage(node);
-    for (Alike& alike : AlikeNodes(graph_)) {
-      std::erase_if(alike.members, [&](uint32_t n) { return !IsFree(NodeId(n)); });
-      if (!alike.members.empty()) HEDDLE_RETURN_IF_ERROR(AddNodes(alike));
+    for (RepeatGroup& group : GroupRepeatedNodes(graph_)) {
+      std::erase_if(group.members, [&](uint32_t n) { return !IsFree(NodeId(n)); });
+      if (!group.members.empty()) HEDDLE_RETURN_IF_ERROR(AddNodes(group));
       if (limit_.Spent()) return TooManyChoices(plan_.mesh);
     }
     for (const Output& output : graph_.outputs()) {
@@ -57,11 +58,11 @@ class DecisionFinder {
 
   const Type TypeOf(ValueId v) const { return graph_.types()[graph_.type(v)]; }
 
-  Status AddParams(const Alike& alike) {
-    const Input& first = graph_.inputs()[alike.members[0]];
+  Status AddParams(const RepeatGroup& group) {
+    const Input& first = graph_.inputs()[group.members[0]];
     size_t rank = graph_.types().rank(graph_.type(first.value));
-    Decision store{Decision::Kind::kStore, alike.pattern, alike.members, {}, false};
-    Decision compute{Decision::Kind::kCompute, alike.pattern, alike.members, {}, false};
+    Decision store{Decision::Kind::kStore, group.pattern, group.members, {}, false};
+    Decision compute{Decision::Kind::kCompute, group.pattern, group.members, {}, false};
     for (const compile::PlanParam& rule : plan_.params) {
       if (!compile::MatchesPattern(rule.pattern, first.label)) continue;
       store.is_given = compute.is_given = true;
@@ -76,7 +77,7 @@ class DecisionFinder {
       }
     }
     auto number = static_cast<uint32_t>(out_.all.size());
-    for (uint32_t member : alike.members) out_.of_param[graph_.inputs()[member].index] = number;
+    for (uint32_t member : group.members) out_.of_param[graph_.inputs()[member].index] = number;
     out_.all.push_back(std::move(store));
     out_.all.push_back(std::move(compute));
     return Done{};
@@ -152,8 +153,8 @@ class DecisionFinder {
   }
   size_t Width(ValueId v) const { return ItemSize(graph_.types().dtype(graph_.type(v))); }
 
-  Status AddNodes(const Alike& alike) {
-    NodeId first(alike.members[0]);
+  Status AddNodes(const RepeatGroup& group) {
+    NodeId first(group.members[0]);
     HEDDLE_TRY(Factors factors, facts_.FactorsOf(first));
     std::vector<Type> operands = OperandTypes(graph_, graph_.operands(first));
     std::vector<Type> results;
@@ -167,14 +168,14 @@ class DecisionFinder {
       });
     }
     auto number = static_cast<uint32_t>(out_.all.size());
-    for (uint32_t member : alike.members) {
+    for (uint32_t member : group.members) {
       out_.of_node[member] = number;
       uint32_t r = 0;
       for (ValueId v : graph_.results(NodeId(member))) source_[v.index()] = {number, true, r++};
     }
     limit_.Spend(kWorkOfChoice * choices.size());
     out_.all.push_back(
-        {Decision::Kind::kNode, alike.pattern, alike.members, std::move(choices), false});
+        {Decision::Kind::kNode, group.pattern, group.members, std::move(choices), false});
     return Done{};
   }
 
@@ -322,7 +323,7 @@ class DecisionFinder {
 
   const Graph& graph_;
   const compile::Plan& plan_;
-  Limit limit_;
+  WorkLimit limit_;
   compile::NodeFacts facts_;
   mutable std::optional<compile::ModuleBoundaries> boundaries_;
   std::optional<Uses> uses_;
@@ -380,7 +381,8 @@ Failure TooManyChoices(const Mesh& mesh) {
       Format(mesh));
 }
 
-Result<Decisions> FindDecisions(const Graph& graph, const compile::Plan& plan, const Limit& limit) {
+Result<Decisions> FindDecisions(const Graph& graph, const compile::Plan& plan,
+                                const WorkLimit& limit) {
   return DecisionFinder(graph, plan, limit).Run();
 }
 

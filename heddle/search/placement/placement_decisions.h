@@ -1,8 +1,8 @@
 // The decisions about a captured graph on a mesh, and the moves of tensors between them, without
 // prices.
 //
-// A decision covers all nodes, or all parameters, of a group (alike.h). It has the choices of
-// plans:
+// A decision covers all nodes, or all parameters, of a group (repeat_groups.h). It has the choices
+// of plans:
 //
 // - A parameter has a placement in storage, and one for all its readers (and is cast in storage, if
 //   that narrows it).
@@ -19,7 +19,7 @@
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
-#include "heddle/search/solve/reduce/limit.h"
+#include "heddle/search/solve/reduce/work_limit.h"
 
 namespace heddle::search {
 
@@ -89,7 +89,7 @@ struct Decisions {
 
 // Fails if there are too many choices, or more than the limit allows to list.
 Result<Decisions> FindDecisions(const Graph& graph, const compile::Plan& plan,
-                                const Limit& limit = {});
+                                const WorkLimit& limit = {});
 
 // The error for a mesh with too many choices for the limit.
 Failure TooManyChoices(const Mesh& mesh);

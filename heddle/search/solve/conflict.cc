@@ -18,7 +18,7 @@ bool HasForbidden(const std::vector<double>& costs) {
 
 class ConflictFinder {
  public:
-  ConflictFinder(const PairwiseProblem& problem, const Limit& limit)
+  ConflictFinder(const PairwiseProblem& problem, const WorkLimit& limit)
       : problem_(problem), limit_(limit), trial_(problem) {
     // Feasibility does not depend on costs.
     for (std::vector<double>& matrix : trial_.matrices) {
@@ -137,7 +137,7 @@ class ConflictFinder {
         std::vector<double>& cost = trial_.variables[term.variable].cost;
         for (size_t k = 0; k < cost.size(); ++k) cost[k] += sign * term.amount[k];
       }
-      Search search(trial_, {.limit = Limit(Allowance::Work(kNearestSeconds))});
+      Search search(trial_, {.limit = WorkLimit(WorkAmount::Work(kNearestSeconds))});
       search.Run();
       if (!search.finished() || search.best_cost() == kForbidden) return NAN;
       double amount = sign * search.best_cost();
@@ -147,7 +147,7 @@ class ConflictFinder {
   }
 
   const PairwiseProblem& problem_;
-  Limit limit_;
+  WorkLimit limit_;
   PairwiseProblem trial_;
 };
 
@@ -170,7 +170,7 @@ std::string FormatBudget(const PairwiseBudget& budget, double nearest) {
 
 }  // namespace
 
-Conflict FindConflict(const PairwiseProblem& problem, const Limit& limit) {
+Conflict FindConflict(const PairwiseProblem& problem, const WorkLimit& limit) {
   return ConflictFinder(problem, limit).Run();
 }
 

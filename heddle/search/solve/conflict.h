@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "heddle/search/solve/problem/problem.h"
-#include "heddle/search/solve/reduce/limit.h"
+#include "heddle/search/solve/reduce/work_limit.h"
 
 namespace heddle::search {
 
@@ -26,7 +26,7 @@ struct Conflict {
 
 // Finds a conflict of a valid problem without an answer. Stops reducing the set when the limit is
 // spent.
-Conflict FindConflict(const PairwiseProblem& problem, const Limit& limit);
+Conflict FindConflict(const PairwiseProblem& problem, const WorkLimit& limit);
 
 // Formats at most `most` items: `budget `memory` (at most 3; the least is 4), restriction 2 of `x`
 // (input)`.

@@ -2,7 +2,7 @@
 // docs/solve.md describes the method.
 //
 //   PairwiseProblem problem = ...;
-//   PairwiseAnswer answer = Solve(problem, {.limit = Limit(Allowance::Work(2))});
+//   PairwiseAnswer answer = Solve(problem, {.limit = WorkLimit(WorkAmount::Work(2))});
 //   if (answer.proved()) Use(answer.x);
 //
 // The same problem gives the same answer on every machine with IEEE 754 arithmetic, unless a time

@@ -204,7 +204,7 @@ SearchCounts CompareWithExhaustive(uint32_t first_seed, uint32_t count,
       effort.branches += search.counts().branches;
     }
     // The bound also holds if the search stops immediately.
-    Search stopped(problem, {.limit = Limit({.work = 0})});
+    Search stopped(problem, {.limit = WorkLimit({.work = 0})});
     stopped.Run();
     EXPECT_LE(stopped.bound(), optimum.exact + stopped.Tolerance(optimum.exact));
     EXPECT_GE(stopped.best_cost(),
@@ -290,7 +290,7 @@ TEST(Solve, TheSameProblemGivesTheSameAnswer) {
 }
 
 // For any limit: an answer that is not proved has a gap, and both of its ends hold.
-TEST(Solve, TheSameAllowanceGivesTheSameAnswer) {
+TEST(Solve, TheSameWorkGivesTheSameAnswer) {
   RandomOptions options{.least_variables = 30,
                         .most_variables = 30,
                         .edges = 15,
@@ -304,8 +304,8 @@ TEST(Solve, TheSameAllowanceGivesTheSameAnswer) {
   size_t stopped = 0;
   bool proved = false;
   for (uint64_t work = 1; !proved && work < 1'000'000'000; work *= 2) {
-    PairwiseAnswer first = Solve(problem, {.limit = Limit({.work = work})});
-    PairwiseAnswer second = Solve(problem, {.limit = Limit({.work = work})});
+    PairwiseAnswer first = Solve(problem, {.limit = WorkLimit({.work = work})});
+    PairwiseAnswer second = Solve(problem, {.limit = WorkLimit({.work = work})});
     EXPECT_EQ(first.x, second.x);
     EXPECT_EQ(first.bound, second.bound);
     EXPECT_EQ(first.counts.sweeps, second.counts.sweeps);
@@ -368,7 +368,7 @@ TEST(Conflict, IsSmallest) {
     PairwiseProblem problem = RandomProblem(seed, options).Make();
     if (ExhaustiveOptimum(problem).with_tolerance != kForbidden) continue;
     ++infeasible;
-    Conflict conflict = FindConflict(problem, Limit(Allowance::Work(10)));
+    Conflict conflict = FindConflict(problem, WorkLimit(WorkAmount::Work(10)));
     EXPECT_TRUE(conflict.smallest);
     // The conflict is infeasible; without any one of its items, it is feasible.
     size_t size = conflict.budgets.size() + conflict.restrictions.size() +

@@ -102,7 +102,7 @@ struct PlanCommand {
 Result<PlanOptions> PlanCommand::Options(const Streams& streams) const {
   PlanOptions complete = options;
   HEDDLE_TRY(complete.parallel, WithPlan(options.parallel, streams));
-  HEDDLE_TRY(complete.allowance, time_limit.Parse());
+  HEDDLE_TRY(complete.work, time_limit.Parse());
   complete.compile = compile;
   if (without_optimizer) complete.optimizer.reset();
   if (!output.empty() || PrintsGraph()) complete.print = stage;
@@ -138,7 +138,7 @@ Result<search::StorageExplanation> PlanCommand::Explain(const PlanOptions& compl
   HEDDLE_TRY(price::CostModel priced, complete.prices.Load());
   HEDDLE_TRY(
       search::AutoPlanner planner,
-      search::AutoPlanner::Make(step.module, step.plan, priced, search::Limit(complete.allowance)));
+      search::AutoPlanner::Make(step.module, step.plan, priced, search::WorkLimit(complete.work)));
   search::AutoPlanner::Request request;
   if (!compile.memory_budget.empty()) {
     HEDDLE_TRY(Bytes budget, search::ParseBudget(compile.memory_budget));

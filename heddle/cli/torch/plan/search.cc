@@ -17,7 +17,7 @@
 #include "heddle/report/html/search_page.h"
 #include "heddle/run/metrics/progress.h"
 #include "heddle/search/memory/memory_search.h"
-#include "heddle/search/placement/alike.h"
+#include "heddle/search/placement/repeat_groups.h"
 
 namespace heddle {
 namespace {
@@ -141,7 +141,7 @@ Result<search::SearchedModel> SearchCommand::MakeSearched(const run::ModelConfig
     HEDDLE_TRY(compile::Plan plan,
                compile::MakePlan(graph, search::MeshOf(arrangement), config.family->rules(),
                                  search::PresetOf(arrangement)));
-    return search::Shortened(std::move(plan), graph);
+    return search::Compacted(std::move(plan), graph);
   };
   return searched;
 }

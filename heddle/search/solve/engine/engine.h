@@ -15,8 +15,8 @@
 #include "heddle/search/solve/engine/branch.h"
 #include "heddle/search/solve/engine/sweeps.h"
 #include "heddle/search/solve/reduce/core.h"
-#include "heddle/search/solve/reduce/limit.h"
 #include "heddle/search/solve/reduce/reduce.h"
+#include "heddle/search/solve/reduce/work_limit.h"
 
 namespace heddle::search {
 
@@ -31,7 +31,7 @@ struct SearchCounts {
 };
 
 struct SolveOptions {
-  Limit limit = {};
+  WorkLimit limit = {};
   // Initial assignments; infeasible ones are ignored. The answer is never worse than the best of
   // them.
   std::vector<std::vector<uint32_t>> starts = {};

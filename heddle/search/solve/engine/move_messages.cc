@@ -68,8 +68,8 @@ MoveMessages::MoveMessages(const SharedMove& move, const std::vector<Want>& want
   first_ = first.variable;
   last_ = last.variable;
   for (size_t i = 0; i < members_.size(); ++i) {
-    members_[i].said.resize(i == 0 ? rows_.size() : columns_.size());
-    members_[i].told.resize(members_[i].said.size());
+    members_[i].to_move.resize(i == 0 ? rows_.size() : columns_.size());
+    members_[i].from_move.resize(members_[i].to_move.size());
   }
 }
 
@@ -108,9 +108,10 @@ void MoveMessages::AddMaker(const SharedMove& move, const std::vector<Want>& wan
     if (move.readers[want.reader].variable() == move.from) own = &want;
   }
   std::map<Row, uint32_t> row;
-  for (size_t c = 0; c < move.lies.size(); ++c) {
+  for (size_t c = 0; c < move.sources.size(); ++c) {
     uint32_t own_want = own == nullptr ? kNone : WantOf(move.readers[own->reader], c, own->nth);
-    auto [at, added] = row.try_emplace({move.lies[c], own_want}, static_cast<uint32_t>(row.size()));
+    auto [at, added] =
+        row.try_emplace({move.sources[c], own_want}, static_cast<uint32_t>(row.size()));
     members_[0].place.push_back(at->second);
     if (added) rows_.push_back(at->first);
   }
@@ -128,9 +129,9 @@ void MoveMessages::AddPrices(const SharedMove& move, const std::vector<double>& 
   MovePrices prices{columns_.size()};
   prices.all.reserve(rows_.size() * columns_.size());
   for (size_t i = 0; i < rows_.size(); ++i) {
-    auto [lies, own_want] = rows_[i];
+    auto [source, own_want] = rows_[i];
     auto price = [&](uint32_t to) {
-      return to == kNone ? 0 : (*move.prices)(lies, to) * parts[to];
+      return to == kNone ? 0 : (*move.prices)(source, to) * parts[to];
     };
     base_[i] = price(own_want);
     for (uint32_t to : columns_) prices.all.push_back(to == own_want ? 0 : price(to));
@@ -138,32 +139,33 @@ void MoveMessages::AddPrices(const SharedMove& move, const std::vector<double>& 
   prices_ = std::make_shared<const MovePrices>(std::move(prices));
 }
 
-const MoveMessages::Member& MoveMessages::Tell(size_t member, Scratch& scratch) {
+const MoveMessages::Member& MoveMessages::MessageTo(size_t member, Scratch& scratch) {
   Member& to = members_[member];
-  auto is_news = [&](const Member& m) { return &m != &to && m.said_at >= to.told_at; };
-  if (to.told_at != 0 && std::ranges::none_of(members_, is_news)) return to;
-  scratch.said.clear();
-  for (const Member& m : members_) scratch.said.push_back(m.said.data());
-  Costs(member, 0, rows_.size(), to.told.data(), scratch);
-  to.told_at = ++now_;
-  to.least_told = *std::ranges::min_element(to.told);
-  if (to.least_told == kForbidden) return to;
-  for (double& told : to.told) told -= to.least_told;
+  auto is_news = [&](const Member& m) { return &m != &to && m.to_move_at >= to.from_move_at; };
+  if (to.from_move_at != 0 && std::ranges::none_of(members_, is_news)) return to;
+  scratch.to_move.clear();
+  for (const Member& m : members_) scratch.to_move.push_back(m.to_move.data());
+  Costs(member, 0, rows_.size(), to.from_move.data(), scratch);
+  to.from_move_at = ++now_;
+  to.least_from_move = *std::ranges::min_element(to.from_move);
+  if (to.least_from_move == kForbidden) return to;
+  for (double& cost : to.from_move) cost -= to.least_from_move;
   return to;
 }
 
-const std::vector<double>& MoveMessages::TellAfter(size_t member, const std::vector<uint32_t>& x,
-                                                   Scratch& scratch) const {
+const std::vector<double>& MoveMessages::MessageToAfter(size_t member,
+                                                        const std::vector<uint32_t>& x,
+                                                        Scratch& scratch) const {
   size_t begin = 0;
   size_t end = rows_.size();
   size_t most = std::max(columns_.size(), rows_.size());
   scratch.pins.assign(most * members_.size(), kForbidden);
-  scratch.said.clear();
+  scratch.to_move.clear();
   for (size_t i = 0; i < members_.size(); ++i) {
     const Member& m = members_[i];
     double* pins = &scratch.pins[i * most];
     bool is_pinned = m.variable < members_[member].variable;
-    scratch.said.push_back(is_pinned ? pins : m.said.data());
+    scratch.to_move.push_back(is_pinned ? pins : m.to_move.data());
     if (!is_pinned) continue;
     uint32_t at = m.place[x[m.variable]];
     pins[at] = 0;
@@ -171,14 +173,14 @@ const std::vector<double>& MoveMessages::TellAfter(size_t member, const std::vec
     begin = at;
     end = at + 1;
   }
-  scratch.told.resize(member == 0 ? rows_.size() : columns_.size());
-  Costs(member, begin, end, scratch.told.data(), scratch);
-  return scratch.told;
+  scratch.from_move.resize(member == 0 ? rows_.size() : columns_.size());
+  Costs(member, begin, end, scratch.from_move.data(), scratch);
+  return scratch.from_move;
 }
 
-void MoveMessages::Say(size_t member, std::span<const double> said) {
-  std::ranges::copy(said, members_[member].said.begin());
-  members_[member].said_at = now_;
+void MoveMessages::SetMessageFrom(size_t member, std::span<const double> message) {
+  std::ranges::copy(message, members_[member].to_move.begin());
+  members_[member].to_move_at = now_;
 }
 
 // For all subsets of the other readers, as bit sets: the sum of their messages by placement. And by
@@ -218,11 +220,11 @@ void MoveMessages::Costs(size_t member, size_t begin, size_t end, double* out,
   const double* base = base_.data() + begin;
   scratch.others.clear();
   for (size_t r = 1; r < members_.size(); ++r) {
-    if (r != member) scratch.others.push_back(scratch.said[r]);
+    if (r != member) scratch.others.push_back(scratch.to_move[r]);
   }
   AddSets(prices, rows, scratch);
   size_t all = (size_t{1} << scratch.others.size()) - 1;
-  // Reading prices takes the most time, so it defines the work (limit.h).
+  // Reading prices takes the most time, so it defines the work (work_limit.h).
   scratch.work += (member == 0 ? all : 2 * all + 1) * rows * width / 4;
   if (member == 0) {
     for (size_t i = 0; i < rows; ++i) out[begin + i] = base[i] + scratch.least[all * rows + i];
@@ -235,7 +237,7 @@ void MoveMessages::Costs(size_t member, size_t begin, size_t end, double* out,
   for (size_t with = 0; with <= all; ++with) {
     const double* least = &scratch.least[(all - with) * rows];
     for (size_t i = 0; i < rows; ++i)
-      scratch.rows[i] = scratch.said[0][begin + i] + base[i] + least[i];
+      scratch.rows[i] = scratch.to_move[0][begin + i] + base[i] + least[i];
     MinOverRows(prices, rows, width, scratch.rows.data(), scratch.columns.data());
     const double* sums = &scratch.sums[with * width];
     for (size_t t = 0; t < width; ++t) out[t] = std::min(out[t], scratch.columns[t] + sums[t]);

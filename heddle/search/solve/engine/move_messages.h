@@ -27,17 +27,17 @@ class MoveMessages {
     std::vector<uint32_t> place;
     // By place: the message to the move (minimum over the choices there), and the message from the
     // move, minus its minimum.
-    std::vector<double> said;
-    std::vector<double> told;
-    double least_told = 0;
+    std::vector<double> to_move;
+    std::vector<double> from_move;
+    double least_from_move = 0;
     // Times of the last two messages.
-    uint64_t said_at = 0;
-    uint64_t told_at = 0;
+    uint64_t to_move_at = 0;
+    uint64_t from_move_at = 0;
   };
   // Memory that all moves share, and the number of prices read so far.
   struct Scratch {
-    std::vector<const double*> said, others;
-    std::vector<double> sums, together, least, rows, columns, pins, told;
+    std::vector<const double*> to_move, others;
+    std::vector<double> sums, together, least, rows, columns, pins, from_move;
     size_t work = 0;
   };
 
@@ -52,13 +52,13 @@ class MoveMessages {
   uint32_t first() const { return first_; }
   uint32_t last() const { return last_; }
 
-  // Updates the message from the move to a member.
-  const Member& Tell(size_t member, Scratch& scratch);
+  // Updates and returns the message from the move to a member.
+  const Member& MessageTo(size_t member, Scratch& scratch);
   // The same message, by place and not normalised, if lower variables take the choices of `x`.
-  const std::vector<double>& TellAfter(size_t member, const std::vector<uint32_t>& x,
-                                       Scratch& scratch) const;
-  // Sets the message of a member to the move. `said` is by place.
-  void Say(size_t member, std::span<const double> said);
+  const std::vector<double>& MessageToAfter(size_t member, const std::vector<uint32_t>& x,
+                                            Scratch& scratch) const;
+  // Sets the message of a member to the move. `message` is by place.
+  void SetMessageFrom(size_t member, std::span<const double> message);
 
  private:
   struct Want {
@@ -73,8 +73,8 @@ class MoveMessages {
   void AddPrices(const SharedMove& move, const std::vector<double>& parts);
 
   void AddSets(const double* prices, size_t rows, Scratch& scratch) const;
-  // Computes the minimum cost by place of a member, from the messages `scratch.said` of all others,
-  // with the tensor in one of the rows from `begin` to `end`.
+  // Computes the minimum cost by place of a member, from the messages `scratch.to_move` of all
+  // others, with the tensor in one of the rows from `begin` to `end`.
   void Costs(size_t member, size_t begin, size_t end, double* out, Scratch& scratch) const;
 
   std::vector<Member> members_;

@@ -169,7 +169,7 @@ std::vector<uint32_t> Mix(const Core& core, const std::vector<uint32_t>& kept,
   return Mixer(core, kept, other).Run();
 }
 
-bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x) {
+bool Repair(const Core& core, const WorkLimit& limit, std::vector<uint32_t>& x) {
   std::vector<double> steps = LargestSteps(core);
   RowUse use(core, x);
   std::vector<double> cost;

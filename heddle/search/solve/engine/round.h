@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "heddle/search/solve/reduce/core.h"
-#include "heddle/search/solve/reduce/limit.h"
+#include "heddle/search/solve/reduce/work_limit.h"
 
 namespace heddle::search {
 
@@ -24,7 +24,7 @@ std::vector<uint32_t> Mix(const Core& core, const std::vector<uint32_t>& kept,
 
 // Changes one variable at a time until all rows are kept. Each change is the one that reduces the
 // excess most per cost. Returns false if none does.
-bool Repair(const Core& core, const Limit& limit, std::vector<uint32_t>& x);
+bool Repair(const Core& core, const WorkLimit& limit, std::vector<uint32_t>& x);
 
 // Changes one variable at a time as long as this saves cost and keeps the rows. `x` must keep the
 // rows.

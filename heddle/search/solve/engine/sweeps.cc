@@ -100,12 +100,12 @@ void Sweeps::Load(const Messages& known) {
       const MoveMessages::Member& member = move.members()[i];
       const std::vector<double>& about = known[next++].about;
       if (about.size() != member.place.size()) continue;
-      said_.assign(member.said.size(), kForbidden);
+      message_.assign(member.to_move.size(), kForbidden);
       for (size_t k = 0; k < about.size(); ++k)
-        said_[member.place[k]] = std::min(said_[member.place[k]], about[k]);
+        message_[member.place[k]] = std::min(message_[member.place[k]], about[k]);
       // A choice that is forbidden in one problem may be feasible in another.
-      for (double& said : said_) said = std::isfinite(said) ? said : 0;
-      move.Say(i, said_);
+      for (double& cost : message_) cost = std::isfinite(cost) ? cost : 0;
+      move.SetMessageFrom(i, message_);
     }
   }
 }
@@ -114,7 +114,7 @@ Messages Sweeps::MoveState() const {
   Messages out;
   for (const MoveMessages& move : moves_) {
     for (const MoveMessages::Member& member : move.members())
-      out.push_back({member.variable, Select(member.said, member.place)});
+      out.push_back({member.variable, Select(member.to_move, member.place)});
   }
   return out;
 }
@@ -151,8 +151,8 @@ void Sweeps::Gather(const Node& node) {
 // Adds the messages of moves. Returns false if no choice is feasible.
 bool Sweeps::GatherParts(const Node& node) {
   for (const MovePart& part : node.parts) {
-    const MoveMessages::Member& member = part.move->Tell(part.member, move_scratch_);
-    for (size_t k = 0; k < node.size; ++k) sum_[k] += member.told[member.place[k]];
+    const MoveMessages::Member& member = part.move->MessageTo(part.member, move_scratch_);
+    for (size_t k = 0; k < node.size; ++k) sum_[k] += member.from_move[member.place[k]];
   }
   return *std::min_element(sum_.begin(), sum_.begin() + node.size) != kForbidden;
 }
@@ -165,15 +165,15 @@ void Sweeps::SendToMoves(const Node& node, bool forward) {
     const MoveMessages::Member& member = part.move->members()[part.member];
     bool ends = node.variable == (forward ? part.move->last() : part.move->first());
     double share = ends ? 0 : node.share;
-    said_.assign(member.told.size(), kForbidden);
+    message_.assign(member.from_move.size(), kForbidden);
     for (size_t k = 0; k < node.size; ++k) {
-      double say = sum_[k] == kForbidden ? kForbidden : share * (sum_[k] - least);
-      double& said = said_[member.place[k]];
-      said = say < said ? say : said;
+      double cost = sum_[k] == kForbidden ? kForbidden : share * (sum_[k] - least);
+      double& lowest = message_[member.place[k]];
+      lowest = cost < lowest ? cost : lowest;
     }
-    for (size_t i = 0; i < said_.size(); ++i)
-      said_[i] = said_[i] == kForbidden ? kForbidden : said_[i] - member.told[i];
-    part.move->Say(part.member, said_);
+    for (size_t i = 0; i < message_.size(); ++i)
+      message_[i] = message_[i] == kForbidden ? kForbidden : message_[i] - member.from_move[i];
+    part.move->SetMessageFrom(part.member, message_);
   }
 }
 
@@ -207,9 +207,10 @@ void Sweeps::Round(const Node& node, Rounding& rounding, bool keep_rows) {
     for (size_t k = 0; k < node.size; ++k) scratch_[k] += cost(k, taken);
   }
   for (const MovePart& part : node.parts) {
-    const std::vector<double>& told = part.move->TellAfter(part.member, rounding.x, move_scratch_);
+    const std::vector<double>& message =
+        part.move->MessageToAfter(part.member, rounding.x, move_scratch_);
     const std::vector<uint32_t>& place = part.move->members()[part.member].place;
-    for (size_t k = 0; k < node.size; ++k) scratch_[k] += told[place[k]];
+    for (size_t k = 0; k < node.size; ++k) scratch_[k] += message[place[k]];
   }
   if (keep_rows) ForbidOverruns(node);
   auto best = std::min_element(scratch_.begin(), scratch_.begin() + node.size);
@@ -268,7 +269,7 @@ double Sweeps::Run(bool rounds) {
     // The remaining cost of a move.
     for (const MovePart& part : node.parts) {
       if (node.variable == part.move->first())
-        bound += part.move->members()[part.member].least_told;
+        bound += part.move->members()[part.member].least_from_move;
     }
     double least = *std::min_element(sum_.begin(), sum_.begin() + node.size);
     bound += least;

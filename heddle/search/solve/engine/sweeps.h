@@ -45,7 +45,7 @@ class Sweeps {
   // no assignment is feasible.
   double Run(bool rounds = true);
   double bound() const { return bound_; }
-  // Work of the last run (limit.h).
+  // Work of the last run (work_limit.h).
   size_t work() const { return edge_work_ + move_work_; }
 
   const std::vector<double>& prices() const { return prices_; }
@@ -132,7 +132,7 @@ class Sweeps {
   // For the choices of one variable.
   std::vector<double> sum_;
   std::vector<double> scratch_;
-  std::vector<double> said_;
+  std::vector<double> message_;
   MoveMessages::Scratch move_scratch_;
   Rounding rounded_;
   Rounding kept_;

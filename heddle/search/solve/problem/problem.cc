@@ -130,7 +130,7 @@ class ErrorFinder {
              choices(VariableId(v)));
       return false;
     };
-    bool possible = fits(move.from, move.lies.size());
+    bool possible = fits(move.from, move.sources.size());
     for (const SharedReader& reader : move.readers)
       possible = fits(reader.variable(), reader.choices()) && possible;
     if (possible) CheckCosts(move.prices->all, where);
@@ -235,7 +235,7 @@ ProblemSize SizeOf(const PairwiseProblem& problem) {
   for (const SharedMove& move : problem.moves) {
     size.edges += move.readers.size();
     for (const SharedReader& reader : move.readers)
-      size.entries += move.lies.size() * reader.choices();
+      size.entries += move.sources.size() * reader.choices();
   }
   return size;
 }
@@ -319,11 +319,11 @@ PairwiseProblem WithoutSharing(const PairwiseProblem& problem) {
       size_t columns = reader.choices();
       if (reader.variable() == move.from) {
         std::vector<double>& cost = out.variables[VariableId(move.from)].cost;
-        for (size_t k = 0; k < columns; ++k) cost[k] += pays[move.lies[k] * columns + k];
+        for (size_t k = 0; k < columns; ++k) cost[k] += pays[move.sources[k] * columns + k];
         continue;
       }
       std::vector<double> matrix;
-      for (uint32_t place : move.lies)
+      for (uint32_t place : move.sources)
         matrix.insert(matrix.end(), &pays[place * columns], &pays[place * columns] + columns);
       out.edges.push_back({VariableId(move.from), VariableId(reader.variable()),
                            out.matrices.Add(std::move(matrix))});

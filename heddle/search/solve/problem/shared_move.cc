@@ -38,7 +38,7 @@ std::vector<size_t> WantedBy(const std::vector<SharedReader>& readers, size_t pl
 
 std::vector<bool> PlacesOf(const SharedMove& move) {
   std::vector<bool> out(move.prices->places());
-  for (uint32_t place : move.lies) out[place] = true;
+  for (uint32_t place : move.sources) out[place] = true;
   return out;
 }
 
@@ -55,7 +55,7 @@ std::vector<double> PricesAlone(const SharedMove& move, const SharedReader& read
 }
 
 SharedMove KeepChoices(SharedMove move, const ChoiceSets& kept) {
-  move.lies = Select(move.lies, kept[move.from]);
+  move.sources = Select(move.sources, kept[move.from]);
   for (SharedReader& reader : move.readers) reader.Keep(kept[reader.variable()]);
   return move;
 }

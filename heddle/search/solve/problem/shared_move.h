@@ -52,8 +52,8 @@ struct MovePrices {
 struct SharedMove {
   // The variable that makes the tensor.
   uint32_t from = 0;
-  // By choice of `from`: the place of the tensor.
-  std::vector<uint32_t> lies;
+  // By choice of `from`: the place of the tensor, which is the row of its prices.
+  std::vector<uint32_t> sources;
   // In order of their variables. One of them may be `from`.
   std::vector<SharedReader> readers;
   // Moves with fewer choices share the same prices.
@@ -69,7 +69,7 @@ struct SharedMove {
     std::vector<bool> made(prices->width);
     for (const SharedReader& reader : readers) {
       for (uint32_t to : reader.Wants(x[reader.variable()])) {
-        if (!made[to]) visit(reader.variable(), (*prices)(lies[x[from]], to));
+        if (!made[to]) visit(reader.variable(), (*prices)(sources[x[from]], to));
         made[to] = true;
       }
     }

@@ -21,7 +21,7 @@ size_t MostShared(const SharedMove& move) {
 
 // Returns the matrix entries for each choice of the copies.
 size_t WidthOf(const SharedMove& move) {
-  size_t width = move.lies.size();
+  size_t width = move.sources.size();
   for (const SharedReader& reader : move.readers) width += reader.choices();
   return width;
 }
@@ -77,7 +77,9 @@ void AddPairs(Core& core, uint32_t u, uint32_t v, CostOf cost_of) {
 
 void AddAlone(Core& core, const SharedMove& move, const SharedReader& reader) {
   std::vector<double> pays = PricesAlone(move, reader);
-  auto cost_of = [&](uint32_t c, uint32_t r) { return pays[move.lies[c] * reader.choices() + r]; };
+  auto cost_of = [&](uint32_t c, uint32_t r) {
+    return pays[move.sources[c] * reader.choices() + r];
+  };
   if (reader.variable() != move.from) return AddPairs(core, move.from, reader.variable(), cost_of);
   std::vector<double>& cost = core.variables[move.from].cost;
   for (uint32_t k = 0; k < cost.size(); ++k) cost[k] += cost_of(k, k);
@@ -92,7 +94,7 @@ void AddShared(Core& core, const SharedMove& move) {
     for (uint32_t to : choice.made) cost += (*move.prices)(choice.place, to);
   }
   AddPairs(core, move.from, copies, [&](uint32_t c, uint32_t k) {
-    return move.lies[c] == choices[k].place ? 0 : kForbidden;
+    return move.sources[c] == choices[k].place ? 0 : kForbidden;
   });
   for (const SharedReader& reader : move.readers) {
     AddPairs(core, reader.variable(), copies, [&](uint32_t r, uint32_t k) {

@@ -9,7 +9,7 @@ namespace {
 
 class Filter {
  public:
-  Filter(Core& core, const Limit& limit)
+  Filter(Core& core, const WorkLimit& limit)
       : core_(core),
         limit_(limit),
         queued_(core.edges.size()),
@@ -145,7 +145,7 @@ class Filter {
   }
 
   Core& core_;
-  const Limit& limit_;
+  const WorkLimit& limit_;
   // A byte for each choice of each variable; the offset of each variable; and the number of choices
   // left.
   std::vector<uint8_t> keep_;

@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "heddle/search/solve/reduce/core.h"
-#include "heddle/search/solve/reduce/limit.h"
+#include "heddle/search/solve/reduce/work_limit.h"
 
 namespace heddle::search {
 
@@ -21,7 +21,7 @@ struct ReduceCounts {
 
 struct ReduceOptions {
   // Reductions stop early when the limit is spent.
-  Limit limit;
+  WorkLimit limit;
   // Maximum steps of an elimination.
   size_t most_work = 4'000'000;
 };

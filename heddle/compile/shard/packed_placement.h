@@ -28,40 +28,40 @@ struct AxisByte {
   constexpr ReduceOp op() const { return static_cast<ReduceOp>(byte - 1); }
 };
 
-using PlacementWord = uint64_t;
+using PackedPlacement = uint64_t;
 
-constexpr AxisByte ByteOf(PlacementWord word, AxisId axis) {
-  return {static_cast<uint8_t>(word >> 8 * axis)};
+constexpr AxisByte ByteOf(PackedPlacement packed, AxisId axis) {
+  return {static_cast<uint8_t>(packed >> 8 * axis)};
 }
-constexpr PlacementWord AtAxis(AxisId axis, uint64_t byte) { return byte << 8 * axis; }
+constexpr PackedPlacement AtAxis(AxisId axis, uint64_t byte) { return byte << 8 * axis; }
 
 // A bit for each axis that splits or is pending.
-constexpr uint8_t UsedAxes(PlacementWord word) {
+constexpr uint8_t UsedAxes(PackedPlacement packed) {
   uint8_t axes = 0;
   for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis)
-    axes |= static_cast<uint8_t>(ByteOf(word, axis).replicated() ? 0U : 1U << axis);
+    axes |= static_cast<uint8_t>(ByteOf(packed, axis).replicated() ? 0U : 1U << axis);
   return axes;
 }
 
 // Nullopt if there are too many dimensions.
-std::optional<PlacementWord> WordOf(const Placement& placement);
-Placement PlacementOf(PlacementWord word, size_t rank);
+std::optional<PackedPlacement> Pack(const Placement& placement);
+Placement Unpack(PackedPlacement packed, size_t rank);
 
 // The axes of each dimension, in order.
-struct DimAxesOfWord {
-  explicit DimAxesOfWord(PlacementWord word);
+struct PackedDimAxes {
+  explicit PackedDimAxes(PackedPlacement packed);
   std::array<uint8_t, AxisByte::kMostDims> counts = {};
   std::array<std::array<AxisId, Mesh::kMaxAxes>, AxisByte::kMostDims> axes;
 };
 
 // The parts that two placements share, which no step between them changes: common outermost axes of
 // each dimension, and equal pending reductions.
-struct CommonOfWords {
-  CommonOfWords(PlacementWord a, PlacementWord b);
+struct CommonParts {
+  CommonParts(PackedPlacement a, PackedPlacement b);
   // One of the two placements without the shared parts. Positions count the remaining axes only.
-  PlacementWord RemovedFrom(PlacementWord word) const;
+  PackedPlacement RemovedFrom(PackedPlacement packed) const;
 
-  PlacementWord common = 0;
+  PackedPlacement common = 0;
   // The number of common axes of each dimension.
   std::array<uint8_t, AxisByte::kMostDims> prefix = {};
 };

@@ -1,4 +1,4 @@
-#include "heddle/search/placement/alike.h"
+#include "heddle/search/placement/repeat_groups.h"
 
 #include <algorithm>
 #include <map>
@@ -24,9 +24,9 @@ class Grouping {
     keys_[member] = key;
   }
 
-  std::vector<Alike> Finish() {
-    std::vector<Alike> out;
-    for (Alike& group : groups_) {
+  std::vector<RepeatGroup> Finish() {
+    std::vector<RepeatGroup> out;
+    for (RepeatGroup& group : groups_) {
       bool same = std::ranges::all_of(group.members,
                                       [&](uint32_t m) { return same_(m, group.members[0]); });
       if (same && MeansNoOthers(group)) {
@@ -36,12 +36,12 @@ class Grouping {
       }
       for (uint32_t member : group.members) out.push_back({std::string(name_(member)), {member}});
     }
-    std::ranges::sort(out, {}, [](const Alike& alike) { return alike.members[0]; });
+    std::ranges::sort(out, {}, [](const RepeatGroup& group) { return group.members[0]; });
     return out;
   }
 
  private:
-  bool MeansNoOthers(const Alike& group) const {
+  bool MeansNoOthers(const RepeatGroup& group) const {
     const std::vector<uint32_t>& all = members_.at(keys_.at(group.members[0]));
     auto matches = [&](uint32_t m) { return compile::MatchesPattern(group.pattern, name_(m)); };
     return std::ranges::count_if(all, matches) == static_cast<ptrdiff_t>(group.members.size());
@@ -49,7 +49,7 @@ class Grouping {
 
   Name name_;
   SameKind same_;
-  std::vector<Alike> groups_;
+  std::vector<RepeatGroup> groups_;
   std::map<std::pair<std::string, Key>, size_t> index_;
   std::map<Key, std::vector<uint32_t>> members_;
   std::map<uint32_t, Key> keys_;
@@ -57,7 +57,7 @@ class Grouping {
 
 }  // namespace
 
-std::vector<Alike> AlikeParams(const Graph& graph) {
+std::vector<RepeatGroup> GroupRepeatedParams(const Graph& graph) {
   auto name = [&](uint32_t i) -> std::string_view { return graph.inputs()[i].label; };
   auto same = [&](uint32_t a, uint32_t b) {
     return graph.type(graph.inputs()[a].value) == graph.type(graph.inputs()[b].value);
@@ -69,7 +69,7 @@ std::vector<Alike> AlikeParams(const Graph& graph) {
   return grouping.Finish();
 }
 
-std::vector<Alike> AlikeNodes(const Graph& graph) {
+std::vector<RepeatGroup> GroupRepeatedNodes(const Graph& graph) {
   auto name = [&](uint32_t n) { return graph.scope(NodeId(n)); };
   auto same = [&](uint32_t x, uint32_t y) {
     NodeId a(x);
@@ -87,28 +87,28 @@ std::vector<Alike> AlikeNodes(const Graph& graph) {
   return grouping.Finish();
 }
 
-compile::Plan Shortened(compile::Plan plan, const Graph& graph) {
+compile::Plan Compacted(compile::Plan plan, const Graph& graph) {
   std::map<std::string_view, const compile::PlanParam*> by_name;
   for (const compile::PlanParam& param : plan.params) by_name[param.pattern] = &param;
   std::vector<compile::PlanParam> params;
-  for (const Alike& alike : AlikeParams(graph)) {
+  for (const RepeatGroup& group : GroupRepeatedParams(graph)) {
     auto of = [&](uint32_t i) {
       compile::PlanParam param = *by_name.at(graph.inputs()[i].label);
       if (param.unit == graph.inputs()[i].unit) param.unit.clear();
       return param;
     };
-    compile::PlanParam first = of(alike.members[0]);
-    bool same = std::ranges::all_of(alike.members, [&](uint32_t i) {
+    compile::PlanParam first = of(group.members[0]);
+    bool same = std::ranges::all_of(group.members, [&](uint32_t i) {
       compile::PlanParam param = of(i);
       return param.store == first.store && param.compute == first.compute &&
              param.unit == first.unit;
     });
     if (same) {
-      first.pattern = alike.pattern;
+      first.pattern = group.pattern;
       params.push_back(std::move(first));
       continue;
     }
-    for (uint32_t i : alike.members) params.push_back(of(i));
+    for (uint32_t i : group.members) params.push_back(of(i));
   }
   plan.params = std::move(params);
   return plan;

@@ -1,4 +1,4 @@
-#include "heddle/compile/shard/reduced_way.h"
+#include "heddle/compile/shard/reduced_redistribution.h"
 
 #include <algorithm>
 
@@ -6,9 +6,9 @@
 
 namespace heddle::compile {
 
-ReducedWay::ReducedWay(PlacementWord from, PlacementWord to, std::span<const Dim> dims,
-                       const Mesh& mesh)
-    : CommonOfWords(from, to),
+ReducedRedistribution::ReducedRedistribution(PackedPlacement from, PackedPlacement to,
+                                             std::span<const Dim> dims, const Mesh& mesh)
+    : CommonParts(from, to),
       is_small(dims.size() == 1 || std::ranges::all_of(dims, [](Dim dim) { return dim == 1; })) {
   FindEnds(from, to, dims, mesh);
   auto axes = static_cast<AxisId>(mesh.axes().size());
@@ -19,8 +19,8 @@ ReducedWay::ReducedWay(PlacementWord from, PlacementWord to, std::span<const Dim
   }
 }
 
-void ReducedWay::FindEnds(PlacementWord from, PlacementWord to, std::span<const Dim> dims,
-                          const Mesh& mesh) {
+void ReducedRedistribution::FindEnds(PackedPlacement from, PackedPlacement to,
+                                     std::span<const Dim> dims, const Mesh& mesh) {
   std::array<int64_t, AxisByte::kMostDims> parts;
   std::copy(dims.begin(), dims.end(), parts.begin());
   // Outer axes split first. The size that remains does not depend on the order of several axes.
@@ -31,9 +31,9 @@ void ReducedWay::FindEnds(PlacementWord from, PlacementWord to, std::span<const 
       parts[both.dim()] = CeilDiv(parts[both.dim()], mesh[axis].size);
   }
   uint32_t is_end = 0;
-  for (PlacementWord word : {from, to}) {
-    for (; word != 0; word >>= 8) {
-      AxisByte use = ByteOf(word, 0);
+  for (PackedPlacement packed : {from, to}) {
+    for (; packed != 0; packed >>= 8) {
+      AxisByte use = ByteOf(packed, 0);
       if (!use.splits() || use.place() < prefix[use.dim()] || (is_end >> use.dim() & 1) != 0)
         continue;
       is_end |= 1U << use.dim();
@@ -51,16 +51,16 @@ void ReducedWay::FindEnds(PlacementWord from, PlacementWord to, std::span<const 
   sizes[ends] = rest;
 }
 
-PlacementWord ReducedWay::Removed(AxisByte use, AxisId axis) const {
+PackedPlacement ReducedRedistribution::Removed(AxisByte use, AxisId axis) const {
   if (use.replicated() || ByteOf(common, axis).byte == use.byte) return 0;
   if (use.pending()) return AtAxis(axis, use.byte);
   return AtAxis(axis, AxisByte::Split(end_of_dim[use.dim()], use.place() - prefix[use.dim()]));
 }
 
-PlacementWord ReducedWay::Restored(PlacementWord word) const {
-  PlacementWord out = common;
-  for (AxisId axis = 0; word != 0; ++axis, word >>= 8) {
-    AxisByte use = ByteOf(word, 0);
+PackedPlacement ReducedRedistribution::Restored(PackedPlacement packed) const {
+  PackedPlacement out = common;
+  for (AxisId axis = 0; packed != 0; ++axis, packed >>= 8) {
+    AxisByte use = ByteOf(packed, 0);
     if (use.splits()) {
       size_t dim = dim_of_end[use.dim()];
       out |= AtAxis(axis, AxisByte::Split(dim, use.place() + prefix[dim]));
@@ -71,9 +71,9 @@ PlacementWord ReducedWay::Restored(PlacementWord word) const {
   return out;
 }
 
-std::optional<Axes> ReducedWay::TakeForgotten() {
+std::optional<Axes> ReducedRedistribution::TakeForgotten() {
   Axes axes;
-  PlacementWord rest = goal;
+  PackedPlacement rest = goal;
   for (AxisId axis = 0; axis < Mesh::kMaxAxes; ++axis) {
     AxisByte use = ByteOf(goal, axis);
     if (!use.pending()) continue;
@@ -86,11 +86,11 @@ std::optional<Axes> ReducedWay::TakeForgotten() {
   return axes;
 }
 
-StepGraph ReducedWay::Graph(const Mesh& mesh) const {
+RedistributionGraph ReducedRedistribution::Graph(const Mesh& mesh) const {
   std::vector<int64_t> known;
   // Only for prices: an unknown size counts once for all paths.
   for (size_t e = 0; e < ends; ++e) known.push_back(IsSymbol(sizes[e]) ? 1 : sizes[e]);
-  return StepGraph(known, sizes[ends], UsedAxes(start | goal), mesh);
+  return RedistributionGraph(known, sizes[ends], UsedAxes(start | goal), mesh);
 }
 
 }  // namespace heddle::compile

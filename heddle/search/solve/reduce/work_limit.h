@@ -14,9 +14,9 @@
 
 namespace heddle::search {
 
-// A limit. A unit of work is the time of reading one matrix entry; other work counts in multiples
+// An amount of work, and of time. A unit of work is the time of reading one matrix entry; other work counts in multiples
 // of it.
-struct Allowance {
+struct WorkAmount {
   uint64_t work = UINT64_MAX;
   // Seconds by the clock, which is checked from time to time.
   double seconds = HUGE_VAL;
@@ -26,25 +26,25 @@ struct Allowance {
   // reach 0.35e9 and 0.4e9; searches in large matrices (1B on 2 x 4 x 8) reach 0.6e9.
   static constexpr double kWorkPerSecond = 5e8;
   // Returns the work of this number of seconds, however long it takes on this machine.
-  static Allowance Work(double seconds) {
+  static WorkAmount Work(double seconds) {
     return {static_cast<uint64_t>(std::clamp(seconds * kWorkPerSecond, 0.0, 1e18))};
   }
-  static Allowance Clock(double seconds) { return {UINT64_MAX, seconds}; }
+  static WorkAmount Clock(double seconds) { return {UINT64_MAX, seconds}; }
 };
 
 // The remaining work. Copies share it.
-class Limit {
+class WorkLimit {
  public:
   // Unlimited.
-  Limit() = default;
-  explicit Limit(const Allowance& allowance) : Limit(allowance, nullptr) {}
+  WorkLimit() = default;
+  explicit WorkLimit(const WorkAmount& work) : WorkLimit(work, nullptr) {}
 
   // Returns a share of the remaining work, at least `least`. Spending it also spends from this
   // limit.
-  Limit Part(double share, uint64_t least = 0) const {
+  WorkLimit Part(double share, uint64_t least = 0) const {
     if (!state_) return {};
     auto work = static_cast<uint64_t>(share * static_cast<double>(state_->left));
-    return Limit({std::max(work, least), share * (state_->end - Now())}, state_);
+    return WorkLimit({std::max(work, least), share * (state_->end - Now())}, state_);
   }
 
   void Spend(uint64_t work) const {
@@ -71,7 +71,7 @@ class Limit {
   static constexpr uint64_t kLook = 1'000'000;
 
   struct State {
-    Allowance given;
+    WorkAmount given;
     uint64_t left;
     double end;
     uint64_t unseen;
@@ -85,7 +85,7 @@ class Limit {
     return duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
-  Limit(const Allowance& given, std::shared_ptr<State> whole)
+  WorkLimit(const WorkAmount& given, std::shared_ptr<State> whole)
       : state_(std::make_shared<State>(
             State{given, given.work, Now() + given.seconds, 0, std::move(whole)})) {
     if (given.seconds <= 0) state_->left = 0;

@@ -10,7 +10,7 @@
 
 namespace heddle::search {
 
-struct Alike {
+struct RepeatGroup {
   // A pattern such as `layers.*.attention.wq.weight`; a plain name if it has one member.
   std::string pattern;
   // Indices of inputs, or of nodes, in ascending order.
@@ -18,13 +18,13 @@ struct Alike {
 };
 
 // Groups parameters of the same type whose names differ in numbers only.
-std::vector<Alike> AlikeParams(const Graph& graph);
+std::vector<RepeatGroup> GroupRepeatedParams(const Graph& graph);
 // Groups nodes of the same op, phase and number (plan/node_numbers.h), with equal attributes and
 // types, whose scopes differ in numbers only. Groups are in the order of their first members.
-std::vector<Alike> AlikeNodes(const Graph& graph);
+std::vector<RepeatGroup> GroupRepeatedNodes(const Graph& graph);
 
 // Compacts a plan that has a statement for each parameter, by name: one statement for a group of
 // parameters with the same placement, and no units that follow from the graph.
-compile::Plan Shortened(compile::Plan plan, const Graph& graph);
+compile::Plan Compacted(compile::Plan plan, const Graph& graph);
 
 }  // namespace heddle::search

@@ -1,5 +1,5 @@
-// StepGraph: the placements between two others and the single steps between them, shared by many
-// searches.
+// RedistributionGraph: the placements between two others and the single steps between them, shared
+// by many searches.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "heddle/compile/shard/placement_word.h"
+#include "heddle/compile/shard/packed_placement.h"
 #include "heddle/compile/shard/redistribution.h"
 #include "heddle/core/base/hash.h"
 #include "heddle/core/ir/mesh.h"
@@ -24,9 +24,9 @@ constexpr uint8_t MaskOf(const Axes& axes) {
   return mask;
 }
 
-// For tensors of one size. Only some dimensions are split on the way, the ends; placements number
-// them from 0.
-class StepGraph {
+// For tensors of one size. Only some dimensions are split on the reduced, the ends; placements
+// number them from 0.
+class RedistributionGraph {
  public:
   // Each axis splits at most one dimension at the start of a path, and one at its end.
   static constexpr size_t kMostEnds = 2 * Mesh::kMaxAxes;
@@ -49,11 +49,11 @@ class StepGraph {
 
   // Sizes of the ends, and of all other dimensions together; and the axes in use. The mesh must
   // outlive this.
-  StepGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, const Mesh& mesh);
+  RedistributionGraph(std::span<const int64_t> ends, int64_t rest, uint8_t axes, const Mesh& mesh);
 
-  uint32_t NumberOf(PlacementWord word);
+  uint32_t NumberOf(PackedPlacement packed);
   size_t size() const { return places_.size(); }
-  PlacementWord word(uint32_t number) const { return places_[number].word; }
+  PackedPlacement packed(uint32_t number) const { return places_[number].packed; }
   // Axes over which reductions are pending.
   uint8_t pending(uint32_t number) const { return places_[number].pending; }
   // A fixed total order that breaks ties between equally expensive paths.
@@ -71,7 +71,7 @@ class StepGraph {
   using Order = std::pair<uint64_t, uint64_t>;
 
   struct Place {
-    PlacementWord word;
+    PackedPlacement packed;
     Order order;
     uint8_t pending;
     // Its steps, after the first call of StepsFrom.
@@ -80,20 +80,20 @@ class StepGraph {
   };
   // The start of a step.
   struct From {
-    PlacementWord word;
+    PackedPlacement packed;
     std::array<Axes, kMostEnds> splits = {};
     std::vector<Partial> partials = {};
     int64_t elements = 0;
   };
 
-  Order OrderOf(PlacementWord word) const;
-  From FromOf(PlacementWord word) const;
-  void Add(PlacementWord to, Step step);
+  Order OrderOf(PackedPlacement packed) const;
+  From FromOf(PackedPlacement packed) const;
+  void Add(PackedPlacement to, Step step);
   void Scatter(const From& from);
   void Reduce(const From& from);
   void Gather(const From& from);
   void Slice(const From& from);
-  int64_t Elements(PlacementWord word) const;
+  int64_t Elements(PackedPlacement packed) const;
   int64_t Share(int64_t elements, const Axes& over) const;
 
   std::vector<int64_t> ends_;
@@ -101,7 +101,7 @@ class StepGraph {
   uint8_t axes_;
   const Mesh& mesh_;
   std::vector<Place> places_;
-  // Numbers of placements, by scrambled words.
+  // Numbers of placements, by hashes of the packed placements.
   HashIndex numbers_;
   std::vector<Step> steps_;
   // The result of the last call of StepsFrom.

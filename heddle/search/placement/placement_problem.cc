@@ -1,4 +1,4 @@
-#include "heddle/search/placement/auto_problem.h"
+#include "heddle/search/placement/placement_problem.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,32 +13,32 @@ namespace {
 // exact problem has at most the same number again.
 constexpr size_t kMostPairs = size_t{3} << 23;
 // Work of finding the steps of a move, of pricing a step or a call, and of reading a price
-// (limit.h).
+// (work_limit.h).
 constexpr uint64_t kWorkOfMove = 1000;
-constexpr uint64_t kWorkOfLine = 1000;
+constexpr uint64_t kWorkOfRow = 1000;
 constexpr uint64_t kWorkOfPrice = 4;
 
 }  // namespace
 
-class ProblemMaker {
+class PlacementProblemBuilder::Impl {
  public:
-  ProblemMaker(const Graph& graph, const compile::Plan& plan, const Decisions& decisions,
-               const Limit& limit)
-      : mesh_(plan.mesh), decisions_(decisions), limit_(limit), sheet_(graph, plan.mesh) {
+  Impl(const Graph& graph, const compile::Plan& plan, const Decisions& decisions,
+       const WorkLimit& limit)
+      : mesh_(plan.mesh), decisions_(decisions), limit_(limit), costs_(graph, plan.mesh) {
     for (const Decision& decision : decisions.all) size_.push_back(decision.choices.size());
   }
 
   Status Price(const price::CostModel& model) {
     HEDDLE_RETURN_IF_ERROR(CheckSize());
-    AskCalls();
-    HEDDLE_RETURN_IF_ERROR(AskMoves());
-    HEDDLE_RETURN_IF_ERROR(sheet_.Run(model));
-    limit_.Spend(kWorkOfLine * sheet_.line_count());
+    RequestCalls();
+    HEDDLE_RETURN_IF_ERROR(RequestMoves());
+    HEDDLE_RETURN_IF_ERROR(costs_.Run(model));
+    limit_.Spend(kWorkOfRow * costs_.row_count());
     for (auto& [key, table] : tables_) {
       table.prices.resize(table.rows.size() * table.columns.size());
       std::vector<PlacementId> columns = InOrder(table.columns);
       for (const auto& [from, row] : table.rows)
-        sheet_.MovePrices(key.first, key.second, from, columns,
+        costs_.MovePrices(key.first, key.second, from, columns,
                           &table.prices[row * columns.size()]);
     }
     return Done{};
@@ -121,7 +121,7 @@ class ProblemMaker {
     return Done{};
   }
 
-  Status AskMoves() {
+  Status RequestMoves() {
     auto number = [](std::map<PlacementId, uint32_t>& all, PlacementId id) {
       all.try_emplace(id, static_cast<uint32_t>(all.size()));
     };
@@ -135,7 +135,7 @@ class ProblemMaker {
     for (auto& [key, table] : tables_) {
       std::vector<PlacementId> columns = InOrder(table.columns);
       for (const auto& [from, row] : table.rows) {
-        sheet_.AskMoves(key.first, key.second, from, columns);
+        costs_.RequestMoves(key.first, key.second, from, columns);
         limit_.Spend(kWorkOfMove * columns.size());
         if (limit_.Spent()) return TooManyChoices(mesh_);
       }
@@ -143,18 +143,18 @@ class ProblemMaker {
     return Done{};
   }
 
-  void AskCalls() {
+  void RequestCalls() {
     for (size_t d = 0; d < decisions_.all.size(); ++d) {
       const Decision& decision = decisions_.all[d];
-      std::vector<PriceSheet::Entry>& calls = calls_.emplace_back();
+      std::vector<CostTable::CallId>& calls = calls_.emplace_back();
       if (decision.kind != Decision::Kind::kNode) continue;
       for (const compile::OpSplit& split : decision.choices)
-        calls.push_back(sheet_.AskCall(NodeId(decision.members[0]), split));
+        calls.push_back(costs_.RequestCall(NodeId(decision.members[0]), split));
     }
     for (const auto& [cast, example] : decisions_.casts) {
       for (const compile::OpSplit& choice : decisions_.all[cast.decision].choices) {
         const Placement& at = choice.results[0];
-        casts_.push_back(sheet_.AskCall(example.first, {{at}, {at}}));
+        casts_.push_back(costs_.RequestCall(example.first, {{at}, {at}}));
       }
     }
   }
@@ -169,14 +169,14 @@ class ProblemMaker {
   const std::vector<PlacementId>& PlacementsAt(const Slot& slot) {
     auto [at, added] = placements_at_.try_emplace(slot);
     for (size_t c = 0; added && c < size_[slot.decision]; ++c)
-      at->second.push_back(sheet_.Intern(At(decisions_.all, slot, c)));
+      at->second.push_back(costs_.Intern(At(decisions_.all, slot, c)));
     return at->second;
   }
 
   // --- The problem
 
-  double PriceOf(PriceSheet::Entry entry, int64_t count) const {
-    return static_cast<double>((sheet_.Price(entry) * count).value);
+  double PriceOf(CostTable::CallId call, int64_t count) const {
+    return static_cast<double>((costs_.Price(call) * count).value);
   }
 
   void AddVariable(size_t d) {
@@ -229,10 +229,10 @@ class ProblemMaker {
     outline.move.readers = ReadersOf(move, number);
     MoveTable& table = tables_.at({move.type, move.order});
     for (const auto& [to, n] : number) outline.goals.push_back({to, table.columns.at(to)});
-    std::map<PlacementId, uint32_t> lies;
+    std::map<PlacementId, uint32_t> sources;
     for (PlacementId id : PlacementsAt(move.from)) {
-      auto [place, is_new] = lies.try_emplace(id, static_cast<uint32_t>(lies.size()));
-      outline.move.lies.push_back(place->second);
+      auto [place, is_new] = sources.try_emplace(id, static_cast<uint32_t>(sources.size()));
+      outline.move.sources.push_back(place->second);
       if (is_new) outline.places.push_back(id);
     }
     outline.is_shared = IsShared(outline, table);
@@ -254,7 +254,7 @@ class ProblemMaker {
       return;
     }
     for (SharedReader& reader : out.readers)
-      out_.moves.push_back({out.from, out.lies, {std::move(reader)}, out.prices});
+      out_.moves.push_back({out.from, out.sources, {std::move(reader)}, out.prices});
   }
 
   // Adds the prices of redistributing the tensor from a placement to each target, in order.
@@ -263,7 +263,7 @@ class ProblemMaker {
                  std::vector<double>& out) const {
     for (const Goal& goal : goals) {
       bool adds =
-          move.keeps_sums && !std::ranges::includes(sheet_[goal.to].partials, sheet_[from].partials,
+          move.keeps_sums && !std::ranges::includes(costs_[goal.to].partials, costs_[from].partials,
                                                     {}, &Partial::axis, &Partial::axis);
       out.push_back(adds ? kForbidden : row[goal.column] * static_cast<double>(count));
     }
@@ -284,8 +284,8 @@ class ProblemMaker {
 
   const Mesh& mesh_;
   const Decisions& decisions_;
-  Limit limit_;
-  PriceSheet sheet_;
+  WorkLimit limit_;
+  CostTable costs_;
   // The requested shares and choices (null: all).
   price::MoveShares counted_;
   const ChoiceSets* choices_ = nullptr;
@@ -293,29 +293,32 @@ class ProblemMaker {
   std::map<Slot, std::vector<PlacementId>> placements_at_;
   std::map<std::pair<TypeId, compile::ReduceOrder>, MoveTable> tables_;
   // By decision and choice; and of all casts, one choice after the other.
-  std::vector<std::vector<PriceSheet::Entry>> calls_;
-  std::vector<PriceSheet::Entry> casts_;
+  std::vector<std::vector<CostTable::CallId>> calls_;
+  std::vector<CostTable::CallId> casts_;
   std::map<const heddle::search::Move*, Outline> outlines_;
   PairwiseProblem out_;
 };
 
-PricedDecisions::PricedDecisions(const Graph& graph, const compile::Plan& plan,
-                                 const Decisions& decisions, std::unique_ptr<ProblemMaker> maker)
-    : graph_(&graph), plan_(&plan), decisions_(&decisions), maker_(std::move(maker)) {}
-PricedDecisions::PricedDecisions(PricedDecisions&&) noexcept = default;
-PricedDecisions::~PricedDecisions() = default;
+PlacementProblemBuilder::PlacementProblemBuilder(const Graph& graph, const compile::Plan& plan,
+                                                 const Decisions& decisions,
+                                                 std::unique_ptr<Impl> impl)
+    : graph_(&graph), plan_(&plan), decisions_(&decisions), impl_(std::move(impl)) {}
+PlacementProblemBuilder::PlacementProblemBuilder(PlacementProblemBuilder&&) noexcept = default;
+PlacementProblemBuilder::~PlacementProblemBuilder() = default;
 
-Result<PricedDecisions> PricedDecisions::Make(const Graph& graph, const compile::Plan& plan,
-                                              const Decisions& decisions,
-                                              const price::CostModel& model, const Limit& limit) {
-  auto maker = std::make_unique<ProblemMaker>(graph, plan, decisions, limit);
-  HEDDLE_RETURN_IF_ERROR(maker->Price(model));
-  return PricedDecisions(graph, plan, decisions, std::move(maker));
+Result<PlacementProblemBuilder> PlacementProblemBuilder::Make(const Graph& graph,
+                                                              const compile::Plan& plan,
+                                                              const Decisions& decisions,
+                                                              const price::CostModel& model,
+                                                              const WorkLimit& limit) {
+  auto impl = std::make_unique<Impl>(graph, plan, decisions, limit);
+  HEDDLE_RETURN_IF_ERROR(impl->Price(model));
+  return PlacementProblemBuilder(graph, plan, decisions, std::move(impl));
 }
 
-Result<PairwiseProblem> PricedDecisions::Problem(const price::MoveShares& shares,
-                                                 const ChoiceSets* choices) {
-  HEDDLE_TRY(PairwiseProblem out, maker_->Add(shares, choices));
+Result<PairwiseProblem> PlacementProblemBuilder::Build(const price::MoveShares& shares,
+                                                       const ChoiceSets* choices) {
+  HEDDLE_TRY(PairwiseProblem out, impl_->Add(shares, choices));
   // Smaller shares cannot make costs larger, so only full prices are checked.
   if (!(shares == price::MoveShares{})) return out;
   Diagnostics mistakes = FindErrors(out);
@@ -323,7 +326,7 @@ Result<PairwiseProblem> PricedDecisions::Problem(const price::MoveShares& shares
   return out;
 }
 
-PairwiseBudget PricedDecisions::Memory(const MemoryLimit& limit) const {
+PairwiseBudget PlacementProblemBuilder::Memory(const MemoryLimit& limit) const {
   return MemoryRow(*graph_, plan_->mesh, *decisions_, limit);
 }
 
