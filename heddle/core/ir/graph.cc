@@ -59,10 +59,14 @@ ValueId Graph::FindValue(std::string_view name) const {
 }
 
 const Input* Graph::FindParam(int64_t index) const {
-  for (const Input& input : inputs_) {
-    if (input.role == InputRole::kParam && input.index == index) return &input;
-  }
-  return nullptr;
+  // Parameters are usually in order, after few other inputs. So the search starts at `index`.
+  auto is_param = [&](const Input& input) {
+    return input.role == InputRole::kParam && input.index == index;
+  };
+  auto middle = inputs_.begin() + std::clamp<int64_t>(index, 0, std::ssize(inputs_));
+  auto found = std::find_if(middle, inputs_.end(), is_param);
+  if (found == inputs_.end()) found = std::find_if(inputs_.begin(), middle, is_param);
+  return found == inputs_.end() || !is_param(*found) ? nullptr : &*found;
 }
 
 ValueId Graph::AddValue(const ResultSpec& spec, NodeId producer) {

@@ -1,7 +1,12 @@
 #include "heddle/search/arrangement/plan_search.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
+#include <thread>
+#include <utility>
+
+#include "heddle/core/base/host.h"
 
 namespace heddle::search {
 namespace {
@@ -12,8 +17,24 @@ constexpr std::string_view kReshard[] = {"default", "never"};
 // checks that none is higher by more. A promise that is too low prunes nothing wrongly.
 constexpr int64_t kPromiseError = 3;
 
+// Most threads. Each needs memory for several copies of a graph.
+constexpr size_t kMostThreads = 4;
+
 bool IsFaster(const StepOutcome& a, const StepOutcome& b) {
   return std::pair(a.step, a.peak) < std::pair(b.step, b.peak);
+}
+
+// A host that stops long computations can only do so in its own thread.
+size_t ThreadCount() {
+  if (CurrentHost().poll != nullptr) return 1;
+  return std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+}
+
+// Runs work in another thread, or without threads when its result is needed.
+template <typename Work>
+auto InThread(Work work) {
+  return std::async(ThreadCount() > 1 ? std::launch::async : std::launch::deferred,
+                    std::move(work));
 }
 
 // Returns the promise minus the margin.
@@ -103,9 +124,7 @@ void PlanSearch::Bound() {
   }
 }
 
-// Computes the promise of a candidate.
-void PlanSearch::Promise(Candidate& candidate) {
-  Result<StepOutcome> promised = evaluator_.Promise(candidate.point);
+void PlanSearch::SetPromise(Candidate& candidate, Result<StepOutcome> promised) {
   if (!promised.ok()) {
     candidate.fate = Fate::kDone;
     return Note(candidate.point, promised.diagnostics());
@@ -117,21 +136,76 @@ void PlanSearch::Promise(Candidate& candidate) {
   }
 }
 
+std::vector<SearchPoint> PlanSearch::Unpromised(const Arrangement& arrangement) const {
+  std::vector<SearchPoint> out;
+  for (const Candidate& other : candidates_) {
+    if (other.fate == Fate::kOpen && !other.promise && other.point.arrangement == arrangement)
+      out.push_back(other.point);
+  }
+  return out;
+}
+
+PlanSearch::Promises PlanSearch::PromiseAll(const std::vector<SearchPoint>& points) {
+  Promises out;
+  for (const SearchPoint& point : points) out.emplace(point, evaluator_.Promise(point));
+  return out;
+}
+
 // Advances the candidate one step: from bounds to a promise, or from a promise to a simulation.
 void PlanSearch::Settle(Candidate& candidate) {
+  WorkAhead(candidate);
   if (!candidate.promise) {
-    // Promises all candidates of the arrangement together: they share the lowered graphs of its
-    // small models.
+    const Arrangement arrangement = candidate.point.arrangement;
+    auto ahead = promised_ahead_.extract(arrangement);
+    Promises promises = ahead.empty() ? PromiseAll(Unpromised(arrangement)) : ahead.mapped().get();
     for (Candidate& other : candidates_) {
-      bool shares = other.point.arrangement == candidate.point.arrangement;
-      if (shares && other.fate == Fate::kOpen && !other.promise) Promise(other);
+      if (other.fate != Fate::kOpen || other.promise) continue;
+      auto promised = promises.find(other.point);
+      if (promised != promises.end()) SetPromise(other, std::move(promised->second));
     }
     return;
   }
   candidate.fate = Fate::kDone;
-  Result<TriedPoint> tried = evaluator_.Try(candidate.point);
+  auto ahead = tried_ahead_.extract(candidate.point);
+  Result<TriedPoint> tried = ahead.empty() ? evaluator_.Try(candidate.point) : ahead.mapped().get();
   if (!tried.ok()) return Note(candidate.point, tried.diagnostics());
   Keep(*std::move(tried));
+}
+
+void PlanSearch::WorkAhead(const Candidate& current) {
+  const size_t threads = ThreadCount();
+  const Arrangement& arrangement = current.point.arrangement;
+  auto is_busy = [](const auto& future) {
+    return future.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+  };
+  // Threads that do not work for the current candidate.
+  size_t busy = 0;
+  for (const auto& [point, future] : tried_ahead_)
+    busy += point != current.point && is_busy(future) ? 1 : 0;
+  for (const auto& [key, future] : promised_ahead_)
+    busy += (current.promise || key != arrangement) && is_busy(future) ? 1 : 0;
+  for (; busy + 1 < threads; ++busy) {
+    const Candidate* next = nullptr;
+    for (const Candidate& candidate : candidates_) {
+      if (candidate.fate != Fate::kOpen || !candidate.PromisesToFit(options_.budget)) continue;
+      const SearchPoint& point = candidate.point;
+      bool has_begun = candidate.promise
+                           ? &candidate == &current || tried_ahead_.contains(point)
+                           : promised_ahead_.contains(point.arrangement) ||
+                                 (!current.promise && point.arrangement == arrangement);
+      if (!has_begun && (next == nullptr || candidate.expected() < next->expected()))
+        next = &candidate;
+    }
+    // Captures in this thread, because the host may not allow it in others.
+    if (next == nullptr || !evaluator_.Capture(next->point, !next->promise).ok()) return;
+    const SearchPoint& point = next->point;
+    if (next->promise) {
+      tried_ahead_[point] = InThread([this, point] { return evaluator_.Try(point); });
+    } else {
+      promised_ahead_[point.arrangement] =
+          InThread([this, points = Unpromised(point.arrangement)] { return PromiseAll(points); });
+    }
+  }
 }
 
 // Returns the fastest candidate that may be part of the front, or null. Candidates that promise not
@@ -181,7 +255,7 @@ Failure PlanSearch::NothingFits() {
   const Candidate* least = nullptr;
   for (Candidate& candidate : candidates_) {
     if (least != nullptr && least->promise->peak <= candidate.least_peak()) break;
-    if (!candidate.promise) Promise(candidate);
+    if (!candidate.promise) SetPromise(candidate, evaluator_.Promise(candidate.point));
     if (!candidate.promise) continue;
     if (least == nullptr || candidate.promise->peak < least->promise->peak) least = &candidate;
   }
@@ -209,6 +283,7 @@ void PlanSearch::AddAutomatic() {
   std::set<Arrangement> meshes{{.shard = options_.devices}, best.arrangement};
   if (options_.devices % node == 0 && options_.devices > node)
     meshes.insert({.shard = options_.devices / node, .tensor = node});
+  std::vector<std::pair<SearchPoint, std::future<Result<TriedPoint>>>> placed;
   for (Arrangement arrangement : meshes) {
     // Presets decide which ranks have which experts.
     if (arrangement.experts > 1) continue;
@@ -217,11 +292,18 @@ void PlanSearch::AddAutomatic() {
     SearchPoint point = best;
     point.arrangement = arrangement;
     point.placed = PlacedBy::kAuto;
-    auto place = [&]() -> Result<TriedPoint> {
+    if (Status captured = evaluator_.Capture(point, /*for_promise=*/false); !captured.ok()) {
+      Note(point, captured.diagnostics());
+      continue;
+    }
+    auto place = [this, point]() -> Result<TriedPoint> {
       HEDDLE_RETURN_IF_ERROR(evaluator_.Place(point, options_.solver));
       return evaluator_.Try(point);
     };
-    Result<TriedPoint> tried = place();
+    placed.emplace_back(point, InThread(std::move(place)));
+  }
+  for (auto& [point, result] : placed) {
+    Result<TriedPoint> tried = result.get();
     // There are too many choices on this mesh, so only presets are tried.
     if (!tried.ok()) {
       Note(point, tried.diagnostics());

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <future>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -95,8 +97,15 @@ class PlanSearch {
 
   void Bound();
   Candidate* Next();
-  void Promise(Candidate& candidate);
+  void SetPromise(Candidate& candidate, Result<StepOutcome> promised);
+  // The candidates of an arrangement are promised together: they share the lowered graphs of its
+  // small models.
+  using Promises = std::map<SearchPoint, Result<StepOutcome>>;
+  std::vector<SearchPoint> Unpromised(const Arrangement& arrangement) const;
+  Promises PromiseAll(const std::vector<SearchPoint>& points);
   void Settle(Candidate& candidate);
+  // Starts threads for the candidates that probably follow this one.
+  void WorkAhead(const Candidate& current);
   // Prunes the candidate if the tried point, which fits, beats its bounds or its promise.
   static void Compare(const TriedPoint& tried, Candidate& candidate);
   void AddAutomatic();
@@ -110,6 +119,9 @@ class PlanSearch {
   PlanSearchOptions options_;
   PointEvaluator evaluator_;
   std::vector<Candidate> candidates_;
+  // Results of other threads. The search uses them in its own order, so they do not change it.
+  std::map<SearchPoint, std::future<Result<TriedPoint>>> tried_ahead_;
+  std::map<Arrangement, std::future<Promises>> promised_ahead_;
   std::vector<TriedPoint> tried_;
   std::optional<size_t> best_;
   // Number of points that are not candidates.

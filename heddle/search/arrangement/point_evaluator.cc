@@ -12,6 +12,7 @@ namespace {
 
 // Maximum number of nodes of all cached lowered modules.
 constexpr size_t kMostNodes = 400'000;
+
 std::string MemoryPasses(const SearchPoint& point) {
   return point.policy == "none" ? "clean" : compile::CheckpointPipeline(point.policy);
 }
@@ -37,6 +38,20 @@ class Line {
  private:
   int64_t more_;
 };
+
+Result<compile::Pipeline> Parse(std::string_view text) {
+  return compile::ParsePipeline(text, compile::Passes(), compile::Author::kProgram);
+}
+
+// Removes `clean` from the beginning of a pipeline for clean modules, which it would not change.
+Status DropClean(compile::Pipeline& pipeline) {
+  HEDDLE_TRY(compile::Pipeline clean, Parse("clean"));
+  const std::string text = Format(clean);
+  auto first =
+      std::ranges::find_if(pipeline, [&](const auto& item) { return Format(item) != text; });
+  pipeline.erase(pipeline.begin(), first);
+  return Done{};
+}
 
 compile::OptionSetting ReshardOf(const SearchPoint& point) {
   return {"reshard", {"reshard-after-forward"}, "policy", point.reshard};
@@ -72,6 +87,7 @@ StepRequest PointEvaluator::RequestFor(const SearchPoint& point, int64_t layers)
 }
 
 Result<const Module*> PointEvaluator::Captured(const StepRequest& request) {
+  std::scoped_lock lock(captured_mutex_);
   auto known = captured_.find(request);
   if (known == captured_.end()) {
     HEDDLE_TRY(Module module, model_.capture(request));
@@ -81,9 +97,16 @@ Result<const Module*> PointEvaluator::Captured(const StepRequest& request) {
 }
 
 Result<compile::Plan> PointEvaluator::PlanFor(const SearchPoint& point, int64_t layers) {
-  if (point.placed == PlacedBy::kAuto) return found_.at(point.arrangement);
+  const std::pair key(point.arrangement, layers);
+  {
+    std::scoped_lock lock(plans_mutex_);
+    if (point.placed == PlacedBy::kAuto) return found_.at(point.arrangement);
+    if (auto known = presets_.find(key); known != presets_.end()) return known->second;
+  }
   HEDDLE_TRY(const Module* module, Captured(RequestFor(point, layers)));
-  return model_.preset(module->graphs[0], point.arrangement);
+  HEDDLE_TRY(compile::Plan plan, model_.preset(module->graphs[0], point.arrangement));
+  std::scoped_lock lock(plans_mutex_);
+  return presets_.emplace(key, std::move(plan)).first->second;
 }
 
 compile::PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) const {
@@ -102,36 +125,69 @@ compile::PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) co
   return out;
 }
 
-Result<const Module*> PointEvaluator::Lowered(const SearchPoint& point,
-                                              const StepRequest& request) {
+std::vector<int64_t> PointEvaluator::SmallLayers() const {
+  int64_t small = model_.small_layers + 1;
+  if (model_.layers <= small + 1) return {model_.layers};
+  return {small, small + 1};
+}
+
+Status PointEvaluator::Capture(const SearchPoint& point, bool for_promise) {
+  for (int64_t layers : for_promise ? SmallLayers() : std::vector{model_.layers}) {
+    StepRequest request = RequestFor(point, layers);
+    HEDDLE_RETURN_IF_ERROR(Captured(request));
+    request.updates = false;
+    if (point.arrangement.micro_batches > 1) HEDDLE_RETURN_IF_ERROR(Captured(request));
+  }
+  return Done{};
+}
+
+PointEvaluator::LoweredModule PointEvaluator::Lowered(const SearchPoint& point,
+                                                      const StepRequest& request) {
   LoweredKey key(point.arrangement, point.placed, request);
-  auto known = lowered_.find(key);
-  if (known != lowered_.end()) return &known->second;
+  std::unique_lock lock(lowered_mutex_);
+  auto [known, added] = lowered_.try_emplace(key);
+  if (added)
+    known->second = std::async(std::launch::deferred, [this, point, request] {
+                      return Lower(point, request);
+                    }).share();
+  std::shared_future<LoweredModule> lowered = known->second;
+  lock.unlock();
+  LoweredModule module = lowered.get();
+  if (!added || !module.ok()) return module;
+  lock.lock();
+  size_t nodes = (*module)->graphs[0].node_count();
+  order_.emplace_back(key, nodes);
+  kept_nodes_ += nodes;
+  DropOldModules();
+  return module;
+}
+
+// Keeps the newest module, however large it is.
+void PointEvaluator::DropOldModules() {
+  while (kept_nodes_ > kMostNodes && order_.size() > 1) {
+    kept_nodes_ -= order_.front().second;
+    lowered_.erase(order_.front().first);
+    order_.pop_front();
+  }
+}
+
+PointEvaluator::LoweredModule PointEvaluator::Lower(const SearchPoint& point,
+                                                    const StepRequest& request) {
   HEDDLE_TRY(const Module* captured, Captured(request));
   HEDDLE_TRY(compile::Plan plan, PlanFor(point, request.layers));
   Module module = *captured;
   HEDDLE_RETURN_IF_ERROR(compile::Lower(module, plan));
-  HEDDLE_TRY(compile::Pipeline clean,
-             compile::ParsePipeline("clean", compile::Passes(), compile::Author::kProgram));
+  HEDDLE_TRY(compile::Pipeline clean, Parse("clean"));
   HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, clean, evaluator_.Unchecked()));
-  kept_nodes_ += module.graphs[0].node_count();
-  while (kept_nodes_ > kMostNodes && !order_.empty()) {
-    auto oldest = lowered_.find(order_.front());
-    kept_nodes_ -= oldest->second.graphs[0].node_count();
-    lowered_.erase(oldest);
-    order_.pop_front();
-  }
-  order_.push_back(key);
-  return &lowered_.emplace(key, std::move(module)).first->second;
+  return std::make_shared<const Module>(std::move(module));
 }
 
 Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
                                             Extent extent) {
-  HEDDLE_TRY(const Module* lowered, Lowered(point, request));
-  HEDDLE_TRY(
-      compile::Pipeline pipeline,
-      compile::ParsePipeline(extent == Extent::kWhole ? PipelineOf(point) : BoundPipelineOf(point),
-                             compile::Passes(), compile::Author::kProgram));
+  HEDDLE_TRY(std::shared_ptr<const Module> lowered, Lowered(point, request));
+  HEDDLE_TRY(compile::Pipeline pipeline,
+             Parse(extent == Extent::kWhole ? PipelineOf(point) : BoundPipelineOf(point)));
+  HEDDLE_RETURN_IF_ERROR(DropClean(pipeline));
   compile::PipelineChanges changes;
   changes.settings = {ReshardOf(point)};
   HEDDLE_RETURN_IF_ERROR(compile::AdjustPipeline(changes, compile::Passes(), pipeline));
@@ -160,11 +216,11 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
 // models never exceeds them. Times and peaks follow it closely from three layers of a kind on: with
 // two, no layer has the gathers of the next one and the gradients of the previous one in flight.
 Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
-  int64_t small = model_.small_layers + 1;
-  if (model_.layers <= small + 1) return Evaluate(point, model_.layers);
-  HEDDLE_TRY(StepOutcome a, Evaluate(point, small));
-  HEDDLE_TRY(StepOutcome b, Evaluate(point, small + 1));
-  Line line(small + 1, model_.layers);
+  std::vector<int64_t> small = SmallLayers();
+  HEDDLE_TRY(StepOutcome a, Evaluate(point, small[0]));
+  if (small.size() == 1) return a;
+  HEDDLE_TRY(StepOutcome b, Evaluate(point, small[1]));
+  Line line(small[1], model_.layers);
   return StepOutcome{.step = line(a.step, b.step),
                      .exposed = line(a.exposed, b.exposed),
                      .peak = line(a.peak, b.peak),
@@ -224,6 +280,7 @@ Status PointEvaluator::Place(const SearchPoint& point, const WorkAmount& work) {
   how.pipeline = PipelineOf(point);
   how.manager = evaluator_.Unchecked();
   HEDDLE_TRY(FoundPlacements found, FindPlacements(*module, plan, request, how));
+  std::scoped_lock lock(plans_mutex_);
   found_[point.arrangement] = std::move(found.plan);
   return Done{};
 }

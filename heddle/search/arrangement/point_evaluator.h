@@ -2,12 +2,15 @@
 //
 // It runs the passes of a point and simulates the resulting graph. Because layers repeat, two small
 // models predict most of the large one: a lower bound over all schedules, and an expected outcome
-// (a promise).
+// (a promise). Captured and lowered steps are cached. Threads may simulate points together.
 #pragma once
 
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <tuple>
 
@@ -83,7 +86,9 @@ class PointEvaluator {
   const SearchedModel& model() const { return model_; }
   const price::CostModel& costs() const { return evaluator_.costs(); }
 
-  // Simulates a point.
+  // Captures the steps that Try, or Promise, needs for a point. They do so otherwise.
+  Status Capture(const SearchPoint& point, bool for_promise);
+  // Simulates a point. Several threads may call Try and Promise.
   Result<TriedPoint> Try(const SearchPoint& point);
   // Predicts a point from small models. The bounds are bounds of the large model.
   Result<StepOutcome> Promise(const SearchPoint& point);
@@ -97,13 +102,18 @@ class PointEvaluator {
 
  private:
   using LoweredKey = std::tuple<Arrangement, PlacedBy, StepRequest>;
+  using LoweredModule = Result<std::shared_ptr<const Module>>;
 
   StepRequest RequestFor(const SearchPoint& point, int64_t layers) const;
   Result<const Module*> Captured(const StepRequest& request);
+  // The sizes of the models that Promise evaluates: two, or only the whole model.
+  std::vector<int64_t> SmallLayers() const;
   Result<compile::Plan> PlanFor(const SearchPoint& point, int64_t layers);
   // Returns the decisions of a plan for the point.
   compile::PlanDecisions DecisionsFor(const SearchPoint& point) const;
-  Result<const Module*> Lowered(const SearchPoint& point, const StepRequest& request);
+  LoweredModule Lowered(const SearchPoint& point, const StepRequest& request);
+  LoweredModule Lower(const SearchPoint& point, const StepRequest& request);
+  void DropOldModules();
   // Runs the passes of the point, or with kBounds only those that every schedule of it contains.
   enum class Extent : uint8_t { kBounds, kWhole };
   Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, Extent extent);
@@ -113,12 +123,18 @@ class PointEvaluator {
   Evaluator evaluator_;
   std::string cluster_;
   int64_t global_batch_;
+  std::mutex captured_mutex_;
   std::map<StepRequest, Module> captured_;
-  // The most recent modules, in order: points of one arrangement are evaluated together.
-  std::map<LoweredKey, Module> lowered_;
-  std::deque<LoweredKey> order_;
-  size_t kept_nodes_ = 0;
+  // Plans of presets, by arrangement and number of layers, and of the solver.
+  std::mutex plans_mutex_;
+  std::map<std::pair<Arrangement, int64_t>, compile::Plan> presets_;
   std::map<Arrangement, compile::Plan> found_;
+  // The most recent modules, in order: points of one arrangement are evaluated together. The first
+  // thread that needs a module makes it.
+  std::mutex lowered_mutex_;
+  std::map<LoweredKey, std::shared_future<LoweredModule>> lowered_;
+  std::deque<std::pair<LoweredKey, size_t>> order_;
+  size_t kept_nodes_ = 0;
   std::map<SearchPoint, StepBounds> bounds_;
 };
 

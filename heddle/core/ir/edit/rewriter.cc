@@ -230,6 +230,7 @@ void Rewriter::Rebuild(const std::vector<NodeId>& order) {
   };
 
   std::vector<Input> inputs;
+  inputs.reserve(graph_.inputs_.size());
   for (size_t i = 0; i < graph_.inputs_.size(); ++i) {
     if (i < input_erased_.size() && input_erased_[i]) continue;
     inputs.push_back(std::move(graph_.inputs_[i]));
@@ -262,6 +263,7 @@ void Rewriter::Rebuild(const std::vector<NodeId>& order) {
     node.first_operand = first;
   }
   std::vector<Output> outputs;
+  outputs.reserve(graph_.outputs_.size());
   for (size_t i = 0; i < graph_.outputs_.size(); ++i) {
     if (i < output_erased_.size() && output_erased_[i]) continue;
     outputs.push_back(std::move(graph_.outputs_[i]));

@@ -79,9 +79,9 @@ class Localizer {
   Status CheckOutputs() const {
     for (const Output& output : graph_.outputs()) {
       ValueId owner = output.target;
-      if (const Input* param = graph_.FindParam(output.index);
-          output.role == OutputRole::kGrad && param)
-        owner = param->value;
+      if (output.role == OutputRole::kGrad) {
+        if (const Input* param = graph_.FindParam(output.index)) owner = param->value;
+      }
       if (!owner || graph_[owner].placement == graph_[output.value].placement) continue;
       size_t rank = graph_.types().rank(graph_.type(owner));
       return Error(

@@ -9,9 +9,10 @@
 // a gather repeated in backward saves memory. A value whose storage an update takes over is not
 // merged.
 #include <algorithm>
-#include <map>
+#include <optional>
 
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
 
@@ -21,10 +22,7 @@ namespace {
 class Dedup {
  public:
   explicit Dedup(Graph& graph)
-      : graph_(graph),
-        donations_(graph),
-        rewriter_(graph),
-        from_param_(graph.value_count(), false) {}
+      : graph_(graph), rewriter_(graph), from_param_(graph.value_count(), false) {}
 
   Result<Changed> Run(PassContext& context) {
     for (const Input& input : graph_.inputs())
@@ -32,22 +30,28 @@ class Dedup {
     for (NodeId node : graph_.nodes()) {
       if (!Follows(node)) continue;
       for (ValueId v : graph_.results(node)) from_param_[v.index()] = true;
-      if (IsTakenOver(node)) continue;
       // A gather has one wait, so waits of different phases merge.
       Phase phase = graph_[node].op == op::comm_wait ? Phase::kForward : graph_[node].phase;
-      std::vector<uint32_t> key{graph_[node].op.index(), graph_[node].attrs.index(),
-                                static_cast<uint32_t>(phase), graph_[node].stream};
+      key_.Clear();
+      key_.Add(uint64_t{graph_[node].op.index()} << 32 | graph_[node].attrs.index());
+      key_.Add(uint64_t{static_cast<uint32_t>(phase)} << 32 | graph_[node].stream);
       for (ValueId v : graph_.operands(node))
-        key.push_back(v ? rewriter_.Resolve(v).index() : UINT32_MAX);
-      for (ValueId v : graph_.results(node)) {
-        key.push_back(graph_.type(v).index());
-        key.push_back(graph_[v].placement.index());
+        key_.Add(v ? rewriter_.Resolve(v).index() : UINT32_MAX);
+      for (ValueId v : graph_.results(node))
+        key_.Add(uint64_t{graph_.type(v).index()} << 32 | graph_[v].placement.index());
+      NodeId* first = first_.Find(key_);
+      if (first == nullptr) {
+        first_.Add(key_, node);
+        continue;
       }
-      auto [first, added] = first_.try_emplace(std::move(key), node);
-      if (added) continue;
+      if (IsTakenOver(node)) continue;
+      if (IsTakenOver(*first)) {
+        *first = node;
+        continue;
+      }
       if (graph_.op(node).effect() == Effect::kComm && graph_[node].op != op::comm_wait)
         context.Count("gathers");
-      auto kept = graph_.results(first->second).begin();
+      auto kept = graph_.results(*first).begin();
       for (ValueId v : graph_.results(node)) {
         rewriter_.ReplaceValue(v, *kept);
         ++kept;
@@ -71,17 +75,20 @@ class Dedup {
   }
 
   // A view shares the storage of the parameter, so merging it changes no storage.
-  bool IsTakenOver(NodeId node) const {
-    return graph_.op(node).effect() != Effect::kView &&
-           std::ranges::any_of(graph_.results(node),
-                               [&](ValueId v) { return static_cast<bool>(donations_.taker(v)); });
+  bool IsTakenOver(NodeId node) {
+    if (graph_.op(node).effect() == Effect::kView) return false;
+    if (!donations_) donations_.emplace(graph_);
+    return std::ranges::any_of(graph_.results(node),
+                               [&](ValueId v) { return static_cast<bool>(donations_->taker(v)); });
   }
 
   Graph& graph_;
-  BufferDonations donations_;
   Rewriter rewriter_;
+  // Made when the first copy is found; most graphs have none.
+  std::optional<BufferDonations> donations_;
   std::vector<bool> from_param_;
-  std::map<std::vector<uint32_t>, NodeId> first_;
+  CallKey key_;
+  CallTable<NodeId> first_;
 };
 
 Result<Changed> DedupUnshard(Graph& graph, PassContext& context) {
