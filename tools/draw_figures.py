@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws the figures of docs/figures that show simulated times: fsdp.svg and memory.svg.
+"""Draws the figures of docs/figures that show simulated times: fsdp.svg, memory.svg, schedules.svg.
 
 usage: draw_figures.py HEDDLE
 
@@ -195,6 +195,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         (FIGURES / "fsdp.svg").write_text(fsdp_figure(sys.argv[1], folder))
         (FIGURES / "memory.svg").write_text(memory_figure(sys.argv[1], folder))
+    run(sys.argv[1], "schedule", "--ranks=4", "--micro-batches=8", f"--svg={FIGURES}/schedules.svg")
 
 
 if __name__ == "__main__":

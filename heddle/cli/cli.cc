@@ -104,6 +104,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
   AddParallelize(commands);
   AddReduce(commands);
   AddReport(commands);
+  AddSchedule(commands);
   AddSolve(commands);
   AddStats(commands);
   AddTokenize(commands);

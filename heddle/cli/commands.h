@@ -18,6 +18,7 @@ void AddOverlap(CommandSet& commands);
 void AddParallelize(CommandSet& commands);
 void AddReduce(CommandSet& commands);
 void AddReport(CommandSet& commands);
+void AddSchedule(CommandSet& commands);
 void AddSolve(CommandSet& commands);
 void AddStats(CommandSet& commands);
 void AddTokenize(CommandSet& commands);

@@ -76,6 +76,7 @@ class CommandLine(unittest.TestCase):
             "parallelize": [[self.graph, "--plan", self.plan], [self.graph, "--plan", self.plan, "--json"]],
             "reduce": [["--help"]],
             "report": [[local], [local, "--against", local], [local, "--against", local, "--json"], [local, "--html=-"]],
+            "schedule": [[], ["1F1B"], ["1F1B", "--csv"], ["1F1B", "--svg=-"], ["--json"]],
             "sim": [[local], [local, "--json"], [local, "--timeline"], [local, "--trace=-"]],
             "solve": [[problem], [problem, "--json"]],
             "stats": [[self.graph], [self.graph, "--json"]],
@@ -255,6 +256,7 @@ class CommandLine(unittest.TestCase):
             ["diff", self.graph, fifo],
             ["import", fifo],
             ["opt", fifo],
+            ["schedule", fifo],
             ["solve", fifo],
             [
                 "plan",
