@@ -6,9 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
-#include "heddle/core/base/table.h"
+#include "heddle/cli/schedule_output.h"
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/core/base/text.h"
-#include "heddle/report/pipeline_picture.h"
+#include "heddle/price/pipeline/step_costs.h"
 
 namespace heddle {
 namespace {
@@ -22,14 +23,15 @@ struct ScheduleCommand {
       "Show pipeline schedules: order, bubbles, activations and lower bounds";
   static constexpr const char* kNote =
       "Without NAME, compares all schedules. Costs are for one micro-batch, in any unit of time: a "
-      "number for all stages of a rank together, or one number per stage. docs/pipeline.md "
-      "explains "
-      "the output.";
+      "number for all stages of a rank together, or one number per stage. With --step, a "
+      "simulation "
+      "finds them. docs/pipeline.md explains the output.";
   static constexpr const char* kExamples =
       "heddle schedule --ranks=4 --micro-batches=8\n"
       "heddle schedule ZBV --ranks=4 --micro-batches=8 --svg=zbv.svg\n"
       "heddle schedule 1F1B --ranks=8 --forward=1 --input-gradient=1.4 --weight-gradient=0.7\n"
-      "heddle schedule pytorch.csv --json";
+      "heddle schedule pytorch.csv --json\n"
+      "heddle schedule --step=local.hd --cluster=h100-8x --ranks=8 --micro-batches=16";
 
   std::string name;
   int64_t ranks = 4;
@@ -39,6 +41,8 @@ struct ScheduleCommand {
   std::string input_gradient = "1";
   std::string weight_gradient = "1";
   double hop = 0;
+  std::string step;
+  price::PriceOptions prices;
   std::string svg;
   bool csv = false;
   bool json = false;
@@ -51,7 +55,11 @@ struct ScheduleCommand {
   Result<std::vector<PipelineSchedule>> LoadFile(const Streams& streams) const;
   PipelineShape ShapeOf(const ScheduleFamily& family) const;
   Result<price::PipelineCosts> Costs(const PipelineSchedule& schedule) const;
-  Status WriteOutputs(const std::vector<TimedSchedule>& timed, const Streams& streams) const;
+  Result<std::vector<ShownSchedule>> Show(std::vector<PipelineSchedule> schedules,
+                                          const Streams& streams) const;
+  Result<std::vector<ShownSchedule>> ShowStep(std::vector<PipelineSchedule> schedules,
+                                              const Streams& streams) const;
+  Status WriteOutputs(const std::vector<ShownSchedule>& shown, const Streams& streams) const;
 };
 
 bool IsScheduleFile(std::string_view name) {
@@ -78,6 +86,13 @@ void ScheduleCommand::Declare(Flags& flags) {
   flags.Option("--input-gradient=TIMES", input_gradient, "backward for inputs, likewise");
   flags.Option("--weight-gradient=TIMES", weight_gradient, "backward for weights, likewise");
   flags.Option("--hop", hop, "transfer between ranks");
+  flags.Section("Costs of a model");
+  flags.Option(
+      "--step=FILE", step,
+      "graph of one rank for one micro-batch, without a pipeline, or - for standard input: "
+      "its layers are divided among stages, and times are in milliseconds");
+  DeclarePrices(flags, prices, "cluster to simulate --step on");
+  flags.Excludes("--step", "Costs", "--step simulates costs");
   flags.Section("Output");
   flags.Switch("--csv", csv, "print the schedule as PyTorch reads it (format compute_only)");
   flags.Option("--svg=FILE", svg, "draw the schedules, or - for standard output");
@@ -166,126 +181,93 @@ Result<price::PipelineCosts> ScheduleCommand::Costs(const PipelineSchedule& sche
   return costs;
 }
 
-nlohmann::ordered_json RankToJson(const TimedSchedule& timed, size_t rank) {
-  const price::RankTimes& times = timed.times.ranks[rank];
-  nlohmann::ordered_json actions = nlohmann::ordered_json::array();
-  const std::vector<PipelineAction>& planned = timed.schedule.ranks[rank];
-  for (size_t i = 0; i < planned.size(); ++i)
-    actions.push_back({Token(planned[i]), Units(times.begin[i]), Units(times.end[i])});
-  nlohmann::ordered_json stages = nlohmann::ordered_json::array();
-  std::vector<int32_t> rank_of_stage = RanksOfStages(timed.schedule);
-  for (size_t stage = 0; stage < rank_of_stage.size(); ++stage)
-    if (rank_of_stage[stage] == static_cast<int32_t>(rank)) stages.push_back(stage);
-  return {{"rank", rank},
-          {"stages", stages},
-          {"busy", Units(times.busy)},
-          {"idle", Units(timed.times.step - times.busy)},
-          {"most_in_flight", times.most_in_flight},
-          {"actions", actions}};
-}
-
-nlohmann::ordered_json ToJson(const TimedSchedule& timed) {
-  auto ranks = nlohmann::ordered_json::array();
-  for (size_t rank = 0; rank < timed.schedule.ranks.size(); ++rank)
-    ranks.push_back(RankToJson(timed, rank));
-  return {{"schedule", timed.schedule.name},
-          {"stages", timed.schedule.stages},
-          {"micro_batches", timed.schedule.micro_batches},
-          {"time", Units(timed.times.step)},
-          {"bound", Units(timed.bounds.within_memory)},
-          {"bound_any_memory", Units(timed.bounds.any)},
-          {"gap", timed.gap()},
-          {"bubble", timed.times.bubble()},
-          {"activations", timed.most_in_flight()},
-          {"messages", timed.times.messages},
-          {"ranks", ranks}};
-}
-
-std::string CountedMicroBatches(int64_t count) {
-  return fmt::format("{} micro-batch{}", count, count == 1 ? "" : "es");
-}
-
-std::string Percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
-
-std::string FormatComparison(const std::vector<TimedSchedule>& schedules) {
-  TextTable table(
-      {"schedule", "stages>", "time>", "bubble>", "activations>", "messages>", "bound>", "gap>"});
-  for (const TimedSchedule& timed : schedules)
-    table.AddRow({timed.schedule.name, fmt::format("{}", timed.schedule.stages),
-                  FormatUnits(timed.times.step), Percent(timed.times.bubble()),
-                  fmt::format("{:g}", timed.most_in_flight()),
-                  fmt::format("{}", timed.times.messages), FormatUnits(timed.bounds.within_memory),
-                  Percent(timed.gap())});
-  return table.Format(2);
-}
-
-std::string FormatOne(const TimedSchedule& timed, size_t width) {
-  const PipelineSchedule& schedule = timed.schedule;
-  std::string out = fmt::format(
-      "{}: {} on {}, {}\n\n", schedule.name, Counted(schedule.stages, "stage"),
-      Counted(schedule.ranks.size(), "rank"), CountedMicroBatches(schedule.micro_batches));
-  out += FormatPicture(timed, width) + "\n";
-  TextTable table({"rank>", "busy>", "idle>", "bubble>", "activations>"});
-  double share = static_cast<double>(schedule.ranks.size()) / static_cast<double>(schedule.stages);
-  for (size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    const price::RankTimes& times = timed.times.ranks[rank];
-    Nanos idle = timed.times.step - times.busy;
-    double bubble = timed.times.step.value == 0 ? 0 : Units(idle) / Units(timed.times.step);
-    table.AddRow({fmt::format("{}", rank), FormatUnits(times.busy), FormatUnits(idle),
-                  Percent(bubble),
-                  fmt::format("{:g}", static_cast<double>(times.most_in_flight) * share)});
+Result<std::vector<ShownSchedule>> ScheduleCommand::Show(std::vector<PipelineSchedule> schedules,
+                                                         const Streams& streams) const {
+  if (!step.empty()) return ShowStep(std::move(schedules), streams);
+  std::vector<ShownSchedule> out;
+  for (PipelineSchedule& schedule : schedules) {
+    HEDDLE_TRY(price::PipelineCosts costs, Costs(schedule));
+    out.push_back({TimeSchedule(std::move(schedule), costs), costs});
   }
-  out += table.Format(2);
-  out += fmt::format("\ntime      {}, bubble {}\n", FormatUnits(timed.times.step),
-                     Percent(timed.times.bubble()));
-  out += fmt::format("bound     {} with these activations, gap {}; {} with any number\n",
-                     FormatUnits(timed.bounds.within_memory), Percent(timed.gap()),
-                     FormatUnits(timed.bounds.any));
-  return out + fmt::format("messages  {}\n", timed.times.messages);
+  return out;
 }
 
-Status ScheduleCommand::WriteOutputs(const std::vector<TimedSchedule>& timed,
+// With milliseconds as units.
+price::PipelineCosts InUnits(price::PipelineCosts costs) {
+  auto convert = [](Nanos& time) { time = time * kNanosPerUnitOfStep; };
+  for (price::StageCost& cost : costs.stages) {
+    convert(cost.forward);
+    convert(cost.input_gradient);
+    convert(cost.weight_gradient);
+  }
+  convert(costs.hop);
+  return costs;
+}
+
+Result<std::vector<ShownSchedule>> ScheduleCommand::ShowStep(
+    std::vector<PipelineSchedule> schedules, const Streams& streams) const {
+  HEDDLE_TRY(price::CostModel model, prices.Load());
+  HEDDLE_TRY(Module module, LoadModule(step, streams));
+  if (module.graphs.size() != 1)
+    return Error(Diag::kSchedule, "--step has {} graphs, expected one with forward and backward",
+                 module.graphs.size());
+  HEDDLE_TRY(price::StepCosts costs, price::FindStepCosts(module, module.graphs[0], model));
+  std::vector<ShownSchedule> out;
+  for (PipelineSchedule& schedule : schedules) {
+    if (schedule.stages > costs.most_stages())
+      return Error(Diag::kSchedule,
+                   "the model has {} with embedding and output, too few for {} stages",
+                   Counted(costs.most_stages() - 2, "layer"), schedule.stages);
+    std::vector<int64_t> firsts = price::BalanceStages(costs, schedule.stages);
+    price::PipelineCosts of_stages = InUnits(price::StageCostsOf(costs, firsts, model.cluster()));
+    out.push_back({TimeSchedule(std::move(schedule), of_stages), of_stages, std::move(firsts),
+                   costs.most_stages()});
+  }
+  return out;
+}
+
+Status ScheduleCommand::WriteOutputs(const std::vector<ShownSchedule>& shown,
                                      const Streams& streams) const {
   if (!svg.empty()) {
+    std::vector<TimedSchedule> drawn;
     int64_t actions = 0;
-    for (const TimedSchedule& each : timed)
-      for (const price::RankTimes& rank : each.times.ranks)
+    for (const ShownSchedule& each : shown) {
+      drawn.push_back(each.timed);
+      for (const price::RankTimes& rank : each.timed.times.ranks)
         actions += static_cast<int64_t>(rank.end.size());
+    }
     if (actions > kMostDrawnActions)
       return Error(Diag::kUsage, "--svg would draw {} actions; at most {}", WithCommas(actions),
                    WithCommas(kMostDrawnActions));
-    HEDDLE_RETURN_IF_ERROR(WriteOutput(svg, FormatPipelineSvg(timed), streams));
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(svg, FormatPipelineSvg(drawn), streams));
     if (svg == "-") return Done{};
   }
   if (csv) {
-    streams.out << FormatCsv(timed[0].schedule);
+    streams.out << FormatCsv(shown[0].timed.schedule);
   } else if (json) {
     auto all = nlohmann::ordered_json::array();
-    for (const TimedSchedule& each : timed) all.push_back(ToJson(each));
+    for (const ShownSchedule& each : shown) all.push_back(ToJson(each));
     PrintJson({{"schedules", all}}, streams);
   } else {
-    streams.out << (name.empty() ? FormatComparison(timed) : FormatOne(timed[0], streams.width));
+    streams.out << (name.empty() ? FormatComparison(shown) : FormatOne(shown[0], streams.width));
   }
   return Done{};
 }
 
 Status ScheduleCommand::Run(const Streams& streams) const {
   if (csv && name.empty()) return Error(Diag::kUsage, "--csv prints one schedule; give a NAME");
+  HEDDLE_RETURN_IF_ERROR(CheckOneInput("NAME", name, "--step", step));
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"--csv", csv}, {"--json", json}, {"--svg", svg == "-"}}));
   HEDDLE_TRY(std::vector<PipelineSchedule> schedules, Load(streams));
-  std::vector<TimedSchedule> timed;
-  for (PipelineSchedule& schedule : schedules) {
-    HEDDLE_TRY(price::PipelineCosts costs, Costs(schedule));
-    timed.push_back(TimeSchedule(std::move(schedule), costs));
-  }
-  const PipelineSchedule& first = timed[0].schedule;
+  HEDDLE_TRY(std::vector<ShownSchedule> shown, Show(std::move(schedules), streams));
+  const PipelineSchedule& first = shown[0].timed.schedule;
   if (auto ranks_there = static_cast<int64_t>(first.ranks.size());
       first.micro_batches < ranks_there)
     PrintNotes(std::vector{fmt::format("{} for {}; most ranks are idle",
                                        CountedMicroBatches(first.micro_batches),
                                        Counted(ranks_there, "rank"))},
                streams);
-  return WriteOutputs(timed, streams);
+  return WriteOutputs(shown, streams);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ TimedSchedule TimeSchedule(PipelineSchedule schedule, const price::PipelineCosts
 
 // The nanoseconds of a unit of time, of which users give multiples. Four decimals and the equal
 // parts of up to ten stages are exact.
-inline constexpr int64_t kNanosPerUnit = 25'200'000;
+inline constexpr int64_t kNanosPerUnit = 126'000'000;
 inline double Units(Nanos time) {
   return static_cast<double>(time.value) / static_cast<double>(kNanosPerUnit);
 }

@@ -8,15 +8,21 @@
 namespace heddle::price {
 namespace {
 
-int64_t MostInFlight(const std::vector<PipelineAction>& actions) {
-  int64_t most = 0;
+void FindInFlight(const std::vector<PipelineAction>& actions, const PipelineCosts& costs,
+                  RankTimes& rank) {
   int64_t now = 0;
+  Bytes bytes;
   for (const PipelineAction& action : actions) {
-    if (action.work == PipelineWork::kForward) most = std::max(most, ++now);
-    if (action.work == PipelineWork::kBackward || action.work == PipelineWork::kWeightGradient)
+    Bytes of_stage = costs.stages[static_cast<size_t>(action.stage)].activations;
+    if (action.work == PipelineWork::kForward) {
+      rank.most_in_flight = std::max(rank.most_in_flight, ++now);
+      bytes += of_stage;
+      rank.most_activations = std::max(rank.most_activations, bytes);
+    } else if (action.work != PipelineWork::kInputGradient) {
       --now;
+      bytes -= of_stage;
+    }
   }
-  return most;
 }
 
 }  // namespace
@@ -53,7 +59,7 @@ PipelineTimes FindPipelineTimes(const PipelineSchedule& schedule, const Pipeline
     RankTimes& rank = out.ranks.emplace_back();
     rank.begin.reserve(actions.size());
     rank.end.reserve(actions.size());
-    rank.most_in_flight = MostInFlight(actions);
+    FindInFlight(actions, costs, rank);
   }
   PipelineResults<Nanos> made(schedule, Nanos{});
   auto arrival = [&](const PipelineAction& action) {

@@ -13,6 +13,8 @@ struct StageCost {
   Nanos forward;
   Nanos input_gradient;
   Nanos weight_gradient;
+  // Memory from F to W or B, if known.
+  Bytes activations = {};
 };
 
 struct PipelineCosts {
@@ -33,6 +35,8 @@ struct RankTimes {
   Nanos busy;
   // Peak number of stage activations alive, from F to W or B.
   int64_t most_in_flight = 0;
+  // Peak of their memory.
+  Bytes most_activations;
 };
 
 struct PipelineTimes {
