@@ -100,6 +100,14 @@ Result<Dim> SlicedSize(const OpArgs& args, Dim size) {
         "a dimension of size {} cannot be sliced; the size of the slice would not be known",
         DimText(args, size));
   }
+  if (int64_t end = args.IntOr("end", size); IsSymbol(end)) {
+    // The first elements, as many as this rank has of another tensor.
+    if (args.IntOr("start", 0) == 0 && step == 1 && args.symbols().Bound(end) <= size) return end;
+    return Error(
+        Diag::kSymbolicSize,
+        "a slice of {} elements cannot end at {}; it would have to begin at 0, with step 1", size,
+        DimText(args, end));
+  }
   auto position = [&](std::string_view name, int64_t otherwise) {
     int64_t at = args.IntOr(name, otherwise);
     if (at < 0) at += size;
