@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = re.compile(r"heddle_target\(([\w/]+)([^)]*)\)")
-LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?|python) (?:PUBLIC|PRIVATE)([^)]*)\)")
+LIBRARY = re.compile(r"target_link_libraries\(heddle_(cli(?:_torch)?|python(?:_torch)?) (?:PUBLIC|PRIVATE)([^)]*)\)")
 INCLUDE = re.compile(r'^\s*#include\s+[<"]([^">]+)[">]', re.M)
 # Folders below heddle/ that no wing links.
 EDGES = ["api", "cli", "import", "python", "report"]
@@ -28,6 +28,9 @@ def read_targets():
             words[name] = rest.split()
         for name, rest in LIBRARY.findall(text):
             words[name.replace("_", "/")] = rest.split() + (["TORCH"] if "torch" in name else [])
+        if "python/torch" in words:
+            # It compiles errors.cc of the folder above.
+            words["python/torch"].append("heddle_python")
     folder_of_target = {f"heddle_{name.replace('/', '_')}": name for name in words}
     return {name: ([folder_of_target[word] for word in rest if word in folder_of_target],
                    "TORCH" in rest) for name, rest in words.items()}

@@ -172,6 +172,45 @@ bool operator==(const ValueView& a, const ValueView& b) {
   return a.shared == b.shared && a.id == b.id;
 }
 
+// The tensors of a call by the names of the schema; an opaque call has numbers for names.
+nb::dict TensorsOf(const NodeView& self) {
+  std::span<const ValueId> operands = self.graph().operands(self.id);
+  const Attrs& attrs = self.graph().attrs(self.id);
+  nb::dict out;
+  size_t next = 0;
+  auto take = [&]() { return nb::cast(ValueOrNone(self.shared, operands[next++])); };
+  auto take_list = [&](size_t count) {
+    nb::list list;
+    for (size_t i = 0; i < count; ++i) list.append(take());
+    return list;
+  };
+  if (!attrs.opaque_op.empty()) {
+    size_t position = 0;
+    for (const OpaqueSlot& slot : attrs.opaque_slots) {
+      nb::object key = slot.name.empty() ? nb::object(nb::int_(position++)) : Text(slot.name);
+      out[key] = slot.is_list ? nb::object(take_list(slot.count)) : take();
+    }
+    return out;
+  }
+  size_t lists = 0;
+  for (const Arg& arg : self.graph().op(self.id).schema.args) {
+    if (!IsOperand(arg.kind)) continue;
+    bool is_list = IsListOperand(arg.kind);
+    out[Text(arg.name)] = is_list ? nb::object(take_list(attrs.list_sizes[lists++])) : take();
+  }
+  return out;
+}
+
+// The type of an input or output on the whole mesh. `text`: the port as the signature has it.
+template <typename Port>
+std::string WholeType(const Shared& shared, const Port& port, const std::string& text) {
+  const heddle::Value& value = shared->graph()[port.value];
+  if (!port.global.type)
+    return PrintType(shared->module(), shared->graph(), value.type, value.placement);
+  constexpr std::string_view kOf = " of ";
+  return text.substr(text.rfind(kOf) + kOf.size());
+}
+
 void BindNode(nb::module_& module) {
   nb::class_<NodeView>(module, "Node",
                        "A call of an op in a graph, at a position of its schedule.\n\n"
@@ -240,6 +279,14 @@ void BindNode(nb::module_& module) {
           },
           nb::sig("def attrs(self) -> dict[str, typing.Any]"),
           "The arguments that are no tensors, without those that have their defaults.")
+      .def_prop_ro(
+          "tensors", &TensorsOf,
+          nb::sig("def tensors(self) -> dict[str | int, Value | list[Value | None] | None]"),
+          "The operands by the names of the schema; those of an opaque op by name or position.")
+      .def_prop_ro(
+          "opaque",
+          [](const NodeView& self) { return !self.graph().attrs(self.id).opaque_op.empty(); },
+          "Whether the op is not in the table of ops.")
       .def_prop_ro(
           "scope", [](const NodeView& self) { return std::string(self.graph().scope(self.id)); },
           "The module that the node belongs to; empty for the root.")
@@ -353,6 +400,23 @@ void BindValue(nb::module_& module) {
             return self.input() != nullptr ? self.input()->unit : std::string();
           },
           "The FSDP unit of a parameter.")
+      .def_prop_ro(
+          "whole",
+          [](const ValueView& self) -> std::optional<std::string> {
+            if (self.input() == nullptr) return std::nullopt;
+            return WholeType(self.shared, *self.input(),
+                             PrintInput(self.shared->module(), self.graph(), *self.input()));
+          },
+          "The type of an input on the whole mesh, as in the text: `f32[1024{dp},64]`.")
+      .def("__str__",
+           [](const ValueView& self) {
+             if (self.input() != nullptr)
+               return PrintInput(self.shared->module(), self.graph(), *self.input());
+             const heddle::Value& value = self.graph()[self.id];
+             return fmt::format(
+                 "%{}: {}", self.graph().name(self.id),
+                 PrintType(self.shared->module(), self.graph(), value.type, value.placement));
+           })
       .def(nb::self == nb::self, nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const ValueView& self) { return self.id.index(); })
       .def("__repr__", [](const ValueView& self) {
@@ -392,6 +456,18 @@ void BindValue(nb::module_& module) {
           "For an update, the input that it replaces.")
       .def_prop_ro(
           "label", [](const OutputView& self) { return self.output().label; }, "Its name, if any.")
+      .def_prop_ro(
+          "whole",
+          [](const OutputView& self) {
+            return WholeType(
+                self.shared, self.output(),
+                PrintOutput(self.shared->module(), self.shared->graph(), self.output()));
+          },
+          "The type on the whole mesh, as in the text: `f32[1024{dp},64]`.")
+      .def("__str__",
+           [](const OutputView& self) {
+             return PrintOutput(self.shared->module(), self.shared->graph(), self.output());
+           })
       .def("__repr__", [](const OutputView& self) {
         return fmt::format("<heddle.Output {}>",
                            PrintOutput(self.shared->module(), self.shared->graph(), self.output()));

@@ -1,6 +1,7 @@
 // heddle._core: Heddle without libtorch, for the package in python/heddle.
 #include <nanobind/nanobind.h>
 
+#include "heddle/python/checkpoint.h"
 #include "heddle/python/errors.h"
 #include "heddle/python/fx_reader.h"
 #include "heddle/python/graph.h"
@@ -17,4 +18,5 @@ NB_MODULE(_core, module) {
   heddle::python::BindProgram(module);
   heddle::python::BindFxReader(module);
   heddle::python::BindSearch(module);
+  heddle::python::BindCheckpoint(module);
 }

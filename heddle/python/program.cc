@@ -51,6 +51,39 @@ struct Simulated {
   SimulatedStep described() const { return StepOf(step, 0, *costs); }
 };
 
+// A pass that a Python function makes of a graph.
+struct PythonPass {
+  std::string name;
+  nb::object function;
+  compile::PassDef def;
+};
+
+Result<Changed> RunPythonPass(Module& module, const void* options, compile::PassContext&) {
+  nb::gil_scoped_acquire lock;
+  const auto& pass = *static_cast<const PythonPass*>(options);
+  GraphView before = ViewOf(module);
+  nb::object returned = pass.function(before);
+  if (!nb::isinstance<GraphView>(returned)) {
+    nb::object type = nb::type_name(returned.type());
+    Raise("PassError", {MakeDiagnostic(Diag::kUsage, "pass {} gives a {}, expected a Graph",
+                                       pass.name, nb::cast<std::string>(type))});
+  }
+  const Module& after = nb::cast<const GraphView&>(returned).module();
+  if (after == module) return Changed::kNo;
+  module = after;
+  return Changed::kYes;
+}
+
+compile::PipelineItem ItemOf(const std::string& name, const std::string& numerics,
+                             nb::object function) {
+  auto pass = std::make_shared<PythonPass>(PythonPass{name, std::move(function), {}});
+  pass->def = {.name = pass->name, .summary = "", .run = RunPythonPass};
+  pass->def.numerics = numerics == "exact"        ? compile::Numerics::kExact
+                       : numerics == "regrouping" ? compile::Numerics::kRegrouping
+                                                  : compile::Numerics::kRounding;
+  return {.pass = &pass->def, .options = pass, .repeated = {}, .named = true};
+}
+
 // What users choose, by keyword.
 struct Settings {
   std::optional<std::string> pipeline;
@@ -99,6 +132,18 @@ Result<std::vector<compile::PassRecord>> RunPasses(Module& module, const std::st
   options.measure = measure;
   HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, parsed, options));
   return std::move(report.passes);
+}
+
+// Runs further passes of a program.
+Status RunMore(Compiled& program, Module& module, const compile::Pipeline& pipeline) {
+  compile::ManagerOptions options;
+  options.costs = program.costs.get();
+  options.measure = true;
+  options.passes_before = static_cast<int64_t>(program.passes.size());
+  HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, pipeline, options));
+  program.passes.insert(program.passes.end(), report.passes.begin(), report.passes.end());
+  program.graph = ViewOf(std::move(module));
+  return Done{};
 }
 
 Result<Compiled> CompileLocal(const GraphView& graph, const Settings& settings) {
@@ -240,6 +285,36 @@ void BindProgram(nb::module_& module) {
                         "RunError");
           },
           "slowdown"_a = nb::none(), "tokens"_a = nb::none());
+  module.def(
+      "run_python_pass",
+      [](const Compiled& before, const std::string& name, const std::string& numerics,
+         nb::object function) {
+        compile::Pipeline pipeline = {ItemOf(name, numerics, std::move(function))};
+        return Take(Unlocked([&]() -> Result<Compiled> {
+                      Compiled out = before;
+                      Module module = before.graph.module();
+                      HEDDLE_RETURN_IF_ERROR(RunMore(out, module, pipeline));
+                      return out;
+                    }),
+                    "PassError");
+      },
+      "program"_a, "name"_a, "numerics"_a, "function"_a,
+      nb::sig("def run_python_pass(program: Compiled, name: str, numerics: str, function: "
+              "collections.abc.Callable[[Graph], Graph]) -> Compiled"));
+  module.def(
+      "run_passes",
+      [](const Compiled& before, const std::string& pipeline) {
+        return Take(Unlocked([&]() -> Result<Compiled> {
+                      Compiled out = before;
+                      Module module = before.graph.module();
+                      HEDDLE_TRY(compile::Pipeline parsed,
+                                 compile::ParsePipeline(pipeline, compile::Passes()));
+                      HEDDLE_RETURN_IF_ERROR(RunMore(out, module, parsed));
+                      return out;
+                    }),
+                    "PassError");
+      },
+      "program"_a, "pipeline"_a);
   module.def(
       "compile_graph",
       [](const GraphView& graph, const PlanView* plan, std::optional<std::string> pipeline,

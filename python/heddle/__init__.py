@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .capturing import Parameter, Spec, capture
     from .optim import AdamW
     from .rules import Rules
+    from .running import Run
 
 __all__ = [
     "AdamW",
@@ -47,6 +48,7 @@ __all__ = [
     "PlanError",
     "Program",
     "Rules",
+    "Run",
     "RunError",
     "SearchResult",
     "Simulation",
@@ -67,6 +69,7 @@ _NEED_TORCH = {
     "AdamW": "optim",
     "Parameter": "capturing",
     "Rules": "rules",
+    "Run": "running",
     "Spec": "capturing",
     "capture": "capturing",
 }

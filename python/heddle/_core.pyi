@@ -1,6 +1,6 @@
 """The compiler of Heddle. Everything here is for the package `heddle`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 import os
 from typing import Any
 
@@ -56,6 +56,16 @@ class Node:
         """
         The arguments that are no tensors, without those that have their defaults.
         """
+
+    @property
+    def tensors(self) -> dict[str | int, Value | list[Value | None] | None]:
+        """
+        The operands by the names of the schema; those of an opaque op by name or position.
+        """
+
+    @property
+    def opaque(self) -> bool:
+        """Whether the op is not in the table of ops."""
 
     @property
     def scope(self) -> str:
@@ -144,6 +154,14 @@ class Value:
     def unit(self) -> str:
         """The FSDP unit of a parameter."""
 
+    @property
+    def whole(self) -> str | None:
+        """
+        The type of an input on the whole mesh, as in the text: `f32[1024{dp},64]`.
+        """
+
+    def __str__(self) -> str: ...
+
     def __eq__(self, other: object, /) -> bool: ...
 
     def __hash__(self) -> int: ...
@@ -182,6 +200,12 @@ class Output:
     @property
     def label(self) -> str:
         """Its name, if any."""
+
+    @property
+    def whole(self) -> str:
+        """The type on the whole mesh, as in the text: `f32[1024{dp},64]`."""
+
+    def __str__(self) -> str: ...
 
     def __repr__(self) -> str: ...
 
@@ -427,6 +451,10 @@ class Compiled:
 
     def simulate(self, slowdown: float | None = None, tokens: int | None = None) -> Simulated: ...
 
+def run_python_pass(program: Compiled, name: str, numerics: str, function: Callable[[Graph], Graph]) -> Compiled: ...
+
+def run_passes(program: Compiled, pipeline: str) -> Compiled: ...
+
 def compile_graph(graph: Graph, plan: Plan | None, *, pipeline: str | None = None, cluster: str | None = None, costs: str = '', memory: str = '', checkpoint: str = '') -> Compiled: ...
 
 def run_pipeline(graph: Graph, pipeline: str, *, cluster: str = 'h100-8x') -> Graph:
@@ -477,3 +505,29 @@ def read_fx(graph_module: Any, inputs: list[dict[str, Any]], outputs: list[dict[
     """
 
 def search_plans(graph: Graph, devices: int, *, cluster: str, memory: str, rules: RuleLists, tensor_degrees: list[int], auto: bool, overlap: bool) -> dict[str, Any]: ...
+
+class CheckpointWriter:
+    def __init__(self, folder: str, *, world: int, rank: int, keep: int, begin_step: int, run: str, timeout: int, texts: Sequence[tuple[str, str]]) -> None: ...
+
+    def save(self, step: int, state: str, pieces: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int, int]]) -> None: ...
+
+    def finish(self) -> None: ...
+
+class Checkpoint:
+    def __init__(self, folder: str, step: int | None = None, newest: int | None = None) -> None: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def notes(self) -> list[str]: ...
+
+    @property
+    def tensors(self) -> list[tuple[str, str, list[int]]]: ...
+
+    def check(self, expected: Sequence[tuple[str, str, Sequence[int]]]) -> None: ...
+
+    def read(self, name: str, offset: Sequence[int], shape: Sequence[int], to: int) -> None: ...

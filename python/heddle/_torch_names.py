@@ -8,6 +8,7 @@
 | `_dispatch.python.enable_python_dispatcher`   | yes  | yes  | yes  | `native_dropout` as one op |
 | `fx.traceback.current_meta`, `_sequence_nr()` | yes  | yes  | yes  | scopes of backward         |
 | `_dynamo.config.error_on_nested_fx_trace`     | yes  | yes  | yes  | compiled submodules        |
+| `ops._c10d_functional`                        | yes  | yes  | yes  | collectives of FX graphs   |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
 """
@@ -50,11 +51,15 @@ __all__ = [
     "UnsupportedOperatorException",
     "annotate",
     "enable_python_dispatcher",
+    "functional",
     "make_fx",
     "nested_compile",
     "preserve_node_meta",
     "track_backward",
 ]
+
+# Collectives that return new tensors.
+functional: Any = torch.ops._c10d_functional
 
 
 def track_backward(loss: torch.Tensor) -> None:

@@ -282,4 +282,11 @@ def capture(
         graph_module = with_flat_results(graph_module)
     graph = _core.read_fx(graph_module, captured.inputs, captured.outputs, None)
     remarks = [*captured.remarks, *graph.remarks]
-    return Step(graph, parameters=captured.parameters, remarks=remarks, rules=rules_of(model))
+    return Step(
+        graph,
+        parameters=captured.parameters,
+        remarks=remarks,
+        rules=rules_of(model),
+        constants=captured.constants,
+        hyper={} if optimizer is None else {"lr": optimizer.lr},
+    )

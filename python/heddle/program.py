@@ -5,13 +5,21 @@ from __future__ import annotations
 import os
 import tempfile
 import webbrowser
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import Graph, Plan
 from .table import Table
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.fx import GraphModule
+
+    from .running import Run
 
 __all__ = ["Comparison", "Program", "Simulation"]
 
@@ -237,14 +245,19 @@ class Program:
         costs: str | os.PathLike[str] = "",
         memory: str = "",
         checkpoint: str = "",
+        constants: Mapping[str, Tensor] | None = None,
+        hyper: Mapping[str, float] | None = None,
     ) -> None:
         """Compiles a graph.
 
         `pipeline`: passes after lowering (default: the plan's, or `fsdp`). `cluster`: a name or a
         JSON file (default: the plan's, or `h100-8x`). `costs`: a file of measured times. `memory`:
         limit of a rank's memory, as `60GiB`; what backward recomputes is searched. `checkpoint`:
-        `none`, `full`, `selective` or `min-cut`.
+        `none`, `full`, `selective` or `min-cut`. `constants`: values of buffers that are no part of
+        a model. `hyper`: defaults of values that change per step, as `lr`.
         """
+        self.constants: Mapping[str, Tensor] = dict(constants or {})
+        self.hyper: Mapping[str, float] = dict(hyper or {})
         self._compiled = _core.compile_graph(
             graph,
             plan,
@@ -311,6 +324,49 @@ class Program:
         cluster's). `tokens`: tokens of a step on all ranks (default: from the graph).
         """
         return Simulation(self._compiled.simulate(slowdown=slowdown, tokens=tokens))
+
+    def to_fx(self, mesh: DeviceMesh) -> GraphModule:
+        """This rank's graph as a `torch.fx.GraphModule` of ATen and `_c10d_functional` ops.
+
+        `mesh` has the axes of the program; all its ranks call this. The module takes this rank's
+        parts of the inputs, and returns the outputs in the order of `graph`. It writes to nothing.
+        `heddle.from_fx` reads it back.
+
+        >>> import torch.distributed as dist
+        >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        >>> mesh = dist.init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+        >>> program = heddle.Program(heddle.Graph.parse('''heddle 1 local
+        ... mesh [dp=1]
+        ... graph @g(%x: f32[2,8]) -> (%y) {
+        ...   %a = comm.all_gather(%x, over=[dp], why=unshard)
+        ...   %y = comm.wait(%a)
+        ... }'''))
+        >>> gm = program.to_fx(mesh)
+        >>> [node.name for node in gm.graph.nodes]
+        ['x', 'all_gather_into_tensor_default', 'wait_tensor_default', 'output']
+        >>> heddle.from_fx(gm) == program.graph
+        True
+        >>> dist.destroy_process_group()
+        """
+        from ._groups import Groups, place_on
+        from ._to_fx import write_fx
+
+        place = place_on(mesh, self.graph.mesh)
+        return write_fx(self._packed(), place, Groups(mesh, place), mesh.device_type)
+
+    def _packed(self) -> Graph:
+        """The graph with collectives as c10d has them."""
+        return _core.run_pipeline(self.graph, "pack-collectives", cluster=self.cluster)
+
+    def start(self, mesh: DeviceMesh | None = None, *, weights: Any = None) -> Run:
+        """Starts the program on this process's rank; see `heddle.Run`.
+
+        `mesh` has the axes of the program; a program of one rank needs none. `weights`: a module,
+        or whole tensors by name; without them, all are zero until `Run.load`.
+        """
+        from .running import Run
+
+        return Run(self, mesh, weights=weights)
 
     def __repr__(self) -> str:
         mesh = ", ".join(f"{axis}={size}" for axis, size in self.graph.mesh.items())

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._core import Graph
+from .errors import CaptureError, Diagnostic
 
 __all__ = ["from_fx", "read"]
 
@@ -47,10 +48,13 @@ def read(
 
 def from_fx(
     graph_module: Any,
-    inputs: Sequence[Mapping[str, Any]],
-    outputs: Sequence[Mapping[str, Any]],
+    inputs: Sequence[Mapping[str, Any]] | None = None,
+    outputs: Sequence[Mapping[str, Any]] | None = None,
 ) -> Graph:
     """Reads a `torch.fx.GraphModule` of ATen calls from memory, as `make_fx` traces them.
+
+    A module that `Program.to_fx` wrote needs no roles: it states them, and all else that ATen's
+    names do not say. The result is the graph with packed collectives.
 
     `inputs` has a dictionary for each placeholder: `role` (`param`, `buffer`, `batch`, `opt`,
     `hyper`), `label`, and where they apply `index` and `unit`. `outputs` has one for each output:
@@ -70,6 +74,14 @@ def from_fx(
     >>> graph.inputs[0].label, graph.view
     ('w', 'global')
     """
+    if inputs is None or outputs is None:
+        if "heddle" not in getattr(graph_module, "meta", {}):
+            message = "the module has no roles of inputs and outputs, as `Program.to_fx` writes them"
+            hint = "give `inputs` and `outputs`"
+            raise CaptureError("", [Diagnostic("fx-roles", message, hint=hint)])
+        from ._from_fx import read_fx_text
+
+        return read_fx_text(graph_module)
     return _core.read_fx(
         graph_module, [dict(one) for one in inputs], [dict(one) for one in outputs]
     )

@@ -98,8 +98,16 @@ class Step:
         parameters: Sequence[Any] | None = None,
         remarks: Sequence[str] | None = None,
         rules: ParallelRules | None = None,
+        constants: Mapping[str, Any] | None = None,
+        hyper: Mapping[str, float] | None = None,
     ) -> None:
-        """`rules` are used by plans that give none. `parameters` default to those of the graph."""
+        """`rules` are used by plans that give none. `parameters` default to those of the graph.
+
+        `constants`: values of buffers that are no part of the model. `hyper`: defaults of values
+        that change per step, as `lr`.
+        """
+        self._constants = dict(constants or {})
+        self._hyper = dict(hyper or {})
         self._graph = graph
         self._parameters = parameters
         self._remarks = list(graph.remarks if remarks is None else remarks)
@@ -167,6 +175,8 @@ class Step:
             costs=costs,
             memory=memory,
             checkpoint=checkpoint,
+            constants=self._constants,
+            hyper=self._hyper,
         )
 
     def __repr__(self) -> str:
