@@ -3,6 +3,7 @@
 #include <array>
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
 
 namespace heddle::run {
 namespace {
@@ -35,6 +36,10 @@ class CudaNormWeightKernel : public GroupKernel {
       : device_(device), kernels_(std::move(kernels)), width_(width) {}
 
   void Run(std::span<const at::Tensor> inputs, std::span<const at::Tensor> outputs) const override {
+    if (AddsChunks(inputs[0].size(0))) {
+      RunChunks(inputs, outputs[0]);
+      return;
+    }
     at::Tensor sums = at::empty({32, width_}, inputs[2].options());
     std::array<const void*, 4> pointers = {inputs[0].const_data_ptr(), inputs[1].const_data_ptr(),
                                            inputs[2].const_data_ptr(), sums.const_data_ptr()};
@@ -50,6 +55,27 @@ class CudaNormWeightKernel : public GroupKernel {
   }
 
  private:
+  // Whether ATen adds chunks of 32 rows: for so many rows, and columns that leave GPU cores idle.
+  bool AddsChunks(int64_t rows) const {
+    return rows > 65536 && width_ / 32 < device_.multiprocessors() / 2;
+  }
+
+  void RunChunks(std::span<const at::Tensor> inputs, const at::Tensor& result) const {
+    // ATen launches at most 32,768 blocks, of 32 columns each.
+    uint64_t chunks = static_cast<uint64_t>(inputs[0].size(0)) / 32;
+    uint64_t stored = std::min<uint64_t>(chunks, 32768 / static_cast<uint64_t>(width_ / 32));
+    at::Tensor parts = at::empty({static_cast<int64_t>(stored), width_}, result.options());
+    std::array<const void*, 4> pointers = {inputs[0].const_data_ptr(), inputs[1].const_data_ptr(),
+                                           inputs[2].const_data_ptr(), parts.const_data_ptr()};
+    std::array<void*, 6> arguments = {&pointers[0], &pointers[1], &pointers[2],
+                                      &pointers[3], &chunks,      &stored};
+    auto warps = static_cast<unsigned>(stored) * static_cast<unsigned>(width_ / 64);
+    ThrowIfFailed(
+        kernels_[2].Launch(device_.stream(), {.grid = (warps + 3) / 4, .block = 128}, arguments));
+    at::Tensor out = result;
+    at::sum_out(out, parts, {0});
+  }
+
   const KernelDevice& device_;
   std::vector<CudaKernel> kernels_;
   int64_t width_;
@@ -180,7 +206,8 @@ Result<std::unique_ptr<GroupKernel>> MakeProgramKernel(KernelDevice& device,
 Result<std::unique_ptr<GroupKernel>> MakeNormWeightKernel(KernelDevice& device, int64_t width,
                                                           DType dtype) {
   HEDDLE_TRY(std::vector<CudaKernel> kernels,
-             device.Compile(KernelText("norm_weight"), {"norm_weight_parts", "norm_weight_sums"},
+             device.Compile(KernelText("norm_weight"),
+                            {"norm_weight_parts", "norm_weight_sums", "norm_weight_chunks"},
                             {fmt::format("-DWIDTH={}", width),
                              dtype == DType::kBF16 ? "-DELEMENT=u16" : "-DELEMENT=float"}));
   return std::unique_ptr<GroupKernel>(

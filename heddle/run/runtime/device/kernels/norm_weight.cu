@@ -70,3 +70,39 @@ extern "C" __global__ void __launch_bounds__(128)
     if (lane == 0) Put(sums + first + c, sum);
   }
 }
+
+// For many rows and few columns, ATen adds chunks of 32 rows: part p is the sum of the chunks p,
+// p + stored, and so on. ATen adds the parts. A warp adds 64 columns of one part.
+extern "C" __global__ void __launch_bounds__(128)
+    norm_weight_chunks(const Element* __restrict__ gradient, const Element* __restrict__ x,
+                       const float* __restrict__ rstd, Element* __restrict__ parts, u64 chunks,
+                       u64 stored) {
+  using Pair = decltype(LoadPair(gradient));
+  const u64 warp = blockIdx.x * 4 + threadIdx.x / 32;
+  const u64 part = warp / (WIDTH / 64);
+  const u64 column = warp % (WIDTH / 64) * 64 + threadIdx.x % 32 * 2;
+  if (part >= stored) return;
+  float first = 0.f;
+  float second = 0.f;
+  for (u64 chunk = part; chunk < chunks; chunk += stored) {
+    UNROLL
+    for (int h = 0; h < 4; ++h) {
+      const u64 row = chunk * 32 + h * 8;
+      Pair g[8], v[8];
+      float r[8];
+      Load(r, rstd + row);
+      UNROLL
+      for (int i = 0; i < 8; ++i) {
+        g[i] = LoadPair(gradient + (row + i) * WIDTH + column);
+        v[i] = LoadPair(x + (row + i) * WIDTH + column);
+      }
+      UNROLL
+      for (int i = 0; i < 8; ++i) {
+        first = __fmaf_rn(r[i], __fmul_rn(First(g[i]), First(v[i])), first);
+        second = __fmaf_rn(r[i], __fmul_rn(Second(g[i]), Second(v[i])), second);
+      }
+    }
+  }
+  Put(parts + part * WIDTH + column, first);
+  Put(parts + part * WIDTH + column + 1, second);
+}
