@@ -4,7 +4,7 @@
 All train the same model with f32 parameters, bf16 compute, f32 gradients, clipping and fused AdamW.
 Blocks of Heddle and of its rivals alternate; each number is that of the best block. Heddle's time is
 the median over steps, from the start of a step until its loss is known. The rivals' time is the mean
-over steps, and they read no loss. Heddle's own kernels have the bits of eager (`heddle verify`).
+over steps, and they read no loss. `heddle tune` runs once before the blocks. Heddle's own kernels have the bits of eager (`heddle verify`).
 
     python3 bench/gpu_step.py [--heddle build/heddle] [--models 160M,1.5B,0.6B] [--rivals default,...]
         [--deterministic]
@@ -34,21 +34,30 @@ GOALS = {"160M": 13.5, "1.5B": 240}
 SKIPPED = 8
 
 
-def train(heddle, name, flags):
+def run(command, cache):
+    environment = {**os.environ, "XDG_CACHE_HOME": cache}
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
+    return done.stdout
+
+
+def job(name):
     model = MODELS[name]
     sizes = [f"--model.{key}={value}" for key, value in model.items() if key not in ("batch", "length", "steps")]
     family = ["--model=llama3", *sizes] if sizes else ["--model=qwen3", f"--flavor={name}"]
+    return [*family, "--precision=bf16", "--runtime.device=cuda", f"--training.local_batch_size={model['batch']}",
+            f"--training.seq_len={model['length']}"]
+
+
+def train(heddle, name, flags, cache):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "steps.jsonl")
-        command = [heddle, "train", *family, "--precision=bf16", "--runtime.device=cuda", "--training.dataset=synthetic",
-                   f"--training.local_batch_size={model['batch']}", f"--training.seq_len={model['length']}",
-                   f"--training.steps={model['steps']}", f"--metrics.jsonl={path}", *flags]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if done.returncode != 0:
-            sys.exit(f"{' '.join(command)} failed:\n{done.stdout}")
+        text = run([heddle, "train", *job(name), "--training.dataset=synthetic", f"--training.steps={MODELS[name]['steps']}",
+                    f"--metrics.jsonl={path}", *flags], cache)
         with open(path) as file:
             rows = [json.loads(line) for line in file]
-    memory = re.findall(r"memory: +([\d.]+)GiB", done.stdout)
+    memory = re.findall(r"memory: +([\d.]+)GiB", text)
     times = [row["seconds"] * 1e3 for row in rows[SKIPPED:]]
     return statistics.median(times), float(memory[-1]) if memory else None
 
@@ -81,12 +90,16 @@ def main():
     print(machine())
     attention = "flash" if arguments.deterministic else "cudnn"
     order = [] if arguments.deterministic else ["--debug.deterministic=false"]
-    ours = {"Heddle, ATen's kernels": [*order, "--runtime.kernels=off"], "Heddle": order}
+    caches = tempfile.TemporaryDirectory()
+    plain, tuned = (os.path.join(caches.name, cache) for cache in ("plain", "tuned"))
+    ours = {"Heddle, ATen's kernels": ([*order, "--runtime.kernels=off"], plain), "Heddle": (order, plain),
+            "Heddle, tuned": (order, tuned)}
     for name in arguments.models.split(","):
         best = {}
+        print(run([arguments.heddle, "tune", *job(name), *order], tuned), flush=True)
         for _ in range(arguments.blocks):
-            for label, flags in ours.items():
-                best.setdefault(label, []).append(train(arguments.heddle, name, flags))
+            for label, (flags, cache) in ours.items():
+                best.setdefault(label, []).append(train(arguments.heddle, name, flags, cache))
             for mode in arguments.rivals.split(","):
                 best.setdefault(f"PyTorch {'eager' if mode == 'eager' else 'compile, ' + mode}", []).append(rival(name, attention, mode))
         print(f"\n| {name} | ms per step | peak GiB |\n|---|--:|--:|")

@@ -32,6 +32,7 @@ constexpr TorchCommand kTorchCommands[] = {
     {"plan", "Partition a training step over ranks and report its memory, work and communication"},
     {"search", "Find the fastest mesh, placements, micro-batches and checkpointing for N devices"},
     {"train", "Train a model on one or many ranks"},
+    {"tune", "Choose the fastest algorithms for the matrix products of a step on a GPU"},
     {"verify", "Train in two ways and compare every bit after every step"},
 };
 

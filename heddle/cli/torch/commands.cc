@@ -12,6 +12,7 @@ void AddTorchCommands(CommandSet& commands) {
   AddSearch(commands);
   AddSimWithModel(commands);
   AddTrain(commands);
+  AddTune(commands);
   AddVerify(commands);
 }
 

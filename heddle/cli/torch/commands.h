@@ -14,6 +14,7 @@ void AddPlan(CommandSet& commands);
 void AddSearch(CommandSet& commands);
 void AddSimWithModel(CommandSet& commands);
 void AddTrain(CommandSet& commands);
+void AddTune(CommandSet& commands);
 void AddVerify(CommandSet& commands);
 
 // Adds all of them, for RunCommandLine.

@@ -65,8 +65,10 @@ void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster) 
        {"math", run::AttentionKind::kMath}});
   flags.Choice<run::Target>(
       kDeviceFlag, model.device,
-      fmt::format("device whose kernels the step uses: cpu or cuda (default: {})",
-                  cluster != nullptr ? "the device type of --cluster" : "cpu"),
+      fmt::format("device whose kernels the step uses: cpu or cuda{}",
+                  model.device         ? ""
+                  : cluster != nullptr ? " (default: the device type of --cluster)"
+                                       : " (default: cpu)"),
       {{"cpu", run::Target::kCpu}, {"cuda", run::Target::kCuda}});
   flags.Choice<run::LossDivisor>(
       "--training.loss_divisor", model.loss_divisor,
@@ -79,6 +81,13 @@ void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster) 
   flags.Option(
       "--training.aux_loss", model.aux_loss,
       "weight of the load-balancing loss of experts, per sequence and layer (1: balanced)");
+}
+
+void DeclareDeterministic(Flags& flags, ModelOptions& model) {
+  flags.Switch(
+      "--debug.deterministic", model.deterministic,
+      "give the same bits in every run; =false allows oneDNN, threads and GPU kernels that "
+      "add in any order, which is faster");
 }
 
 void DeclareOptimizer(Flags& flags, bool& without) {

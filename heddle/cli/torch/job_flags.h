@@ -18,6 +18,8 @@ inline constexpr std::string_view kModelSections[] = {"Model", "Model sizes", "B
 void DeclareModel(Flags& flags, ModelOptions& model);
 // Also batch, numerics and device. The default device is that of `cluster`, unless it is null.
 void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster = nullptr);
+// The flag of exact mode (train/exact.h).
+void DeclareDeterministic(Flags& flags, ModelOptions& model);
 // A flag that leaves the optimizer out of a captured step.
 void DeclareOptimizer(Flags& flags, bool& without);
 void DeclareParallelism(Flags& flags, ParallelOptions& parallel);

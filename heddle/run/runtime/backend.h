@@ -5,6 +5,7 @@
 // Backends exist for ATen's ops, Heddle's own local ops, collectives and fused kernels.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -53,8 +54,19 @@ class RunPlan {
   Table<NodeId, bool> written_over_;
 };
 
+// Called after each launch of a step: with the first node of the step after its last launch, and
+// with no node after the others.
+using LaunchObserver = std::function<void(NodeId step)>;
+
 // Memory that a thread reuses from step to step.
 struct Scratch {
+  // Null: nothing observes launches.
+  const LaunchObserver* launched = nullptr;
+  // Ends a launch that is not the last of its step.
+  void EndLaunch() const {
+    if (launched != nullptr) (*launched)(NodeId());
+  }
+
   std::vector<const at::Tensor*> operands;
   torch::jit::Stack stack;
   Tensors results;

@@ -79,6 +79,7 @@ Result<RankProgram> RankProgram::Compile(const Module& module, const Graph& grap
   program.spans_processes_ = options.transport != nullptr;
   program.threads_ =
       std::clamp<size_t>(static_cast<size_t>(options.threads), 1, plan.ranks().size());
+  program.launched_ = options.launched;
   if (kernels.backend) program.backends_.push_back(kernels.backend(plan));
   size_t own = program.backends_.size();
   auto comm = std::make_unique<CommBackend>(plan, transport, options.share_results);
@@ -166,6 +167,7 @@ Result<std::vector<at::Tensor>> RankProgram::RunAlone(const std::vector<at::Tens
 Status RankProgram::RunInTurn(Running& running, const Observer& observer) const {
   KernelsOnly kernels_only;
   Scratch scratch;
+  if (launched_) scratch.launched = &launched_;
   for (const Placed& placed : observer && !single_steps_.empty() ? single_steps_ : steps_) {
     if (placed.step->turn() == Step::Turn::kTogether) {
       HEDDLE_RETURN_IF_ERROR(placed.step->RunTogether(running));
@@ -173,6 +175,7 @@ Status RankProgram::RunInTurn(Running& running, const Observer& observer) const 
       for (size_t r = 0; r < ranks().size(); ++r)
         HEDDLE_RETURN_IF_ERROR(RunStep(placed, r, running.values[r], scratch));
     }
+    if (launched_) launched_(placed.first);
     if (observer) observer(placed.first, running.values);
     for (Tensors& values : running.values) Release(placed, values);
   }

@@ -41,6 +41,8 @@ struct RankProgramOptions {
   std::shared_ptr<Transport> transport = nullptr;
   // Reorders the graph for a backend that is asked first and can accept several nodes at a time.
   std::function<ArrangedKernels(const Graph& graph)> kernels = {};
+  // Observes launches of ranks that run on one thread.
+  LaunchObserver launched = {};
 };
 
 class RankProgram {
@@ -106,6 +108,7 @@ class RankProgram {
   std::vector<Placed> single_steps_;
   bool spans_processes_ = false;
   size_t threads_ = 1;
+  LaunchObserver launched_;
   // Number of launches per run.
   size_t launch_count_ = 0;
 };

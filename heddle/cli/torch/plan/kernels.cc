@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "heddle/api/measure_launches.h"
 #include "heddle/api/plan.h"
 #include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/step/sim_flags.h"
@@ -22,7 +23,9 @@ struct KernelsCommand {
   static constexpr const char* kNote =
       "One entry per launch, in the order of the step: kernels of Heddle's own, matrix products, "
       "attention, collectives and other ops of ATen. Needs no GPU. A GPU runs a kernel of Heddle's "
-      "own only if it has ATen's bits there; otherwise ATen runs its nodes.";
+      "own only if it has ATen's bits there; otherwise ATen runs its nodes. --measure runs the "
+      "step "
+      "on this machine's GPU and measures each launch.";
   static constexpr const char* kExamples =
       "heddle kernels --model=llama3 --flavor=8B --training.seq_len=8192 --runtime.device=cuda "
       "--json\n"
@@ -32,6 +35,7 @@ struct KernelsCommand {
   CompileFlags compile;
   bool without_optimizer = false;
   std::string source;
+  bool measure = false;
   bool json = false;
 
   void Declare(Flags& flags) {
@@ -41,6 +45,9 @@ struct KernelsCommand {
     flags.Section("Costs");
     DeclarePrices(flags, options.prices, "cluster whose devices run the kernels");
     DeclareOptimizer(flags, without_optimizer);
+    flags.Section("Measurement");
+    flags.Switch("--measure", measure,
+                 "run some steps on this machine's GPU, and measure the time of each launch");
     flags.Section("Output");
     flags.Choice("--source", source,
                  "print the CUDA C++ of generated kernels with this name, elements or rows, "
@@ -58,6 +65,8 @@ struct KernelsCommand {
     Bytes bytes;
     Nanos ideal;
     Nanos predicted;
+    // In microseconds.
+    std::optional<double> measured = {};
   };
   Result<std::vector<Priced>> Make(const Streams& streams) const;
   void PrintSource(const std::vector<Priced>& launches, const Streams& streams) const;
@@ -75,6 +84,14 @@ Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& 
   HEDDLE_TRY(price::GraphCosts prices, cost.Price(step.module, list.graph));
   const price::Device& device = cost.cluster().device;
   SymbolTable symbols = list.graph.types().symbols();
+  std::vector<std::optional<double>> measured(list.launches.size());
+  if (measure) {
+    ModelOptions model = complete.model;
+    model.cluster = &complete.prices.cluster;
+    HEDDLE_TRY(measured, MeasureLaunches(model, step, list, [&](const std::string& line) {
+                 streams.err << line << "\n";
+               }));
+  }
   std::vector<Priced> priced;
   for (run::KernelLaunch& launch : list.launches) {
     Priced entry{.launch = {}, .nodes = {}, .bytes = launch.bytes, .ideal = {}, .predicted = {}};
@@ -103,6 +120,7 @@ Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& 
     }
     entry.ideal =
         std::max(entry.ideal, price::WholeNanos(price::InNanos(entry.bytes, device.bandwidth)));
+    entry.measured = measured[priced.size()];
     entry.launch = std::move(launch);
     priced.push_back(std::move(entry));
   }
@@ -139,17 +157,25 @@ Status KernelsCommand::Run(const Streams& streams) const {
                          {"bytes", entry.bytes.value},
                          {"ideal_us", micros(entry.ideal)},
                          {"predicted_us", micros(entry.predicted)},
-                         {"measured_us", nullptr}});
+                         {"measured_us", entry.measured ? nlohmann::ordered_json(*entry.measured)
+                                                        : nlohmann::ordered_json()}});
     PrintJson({{"kernels", std::move(kernels)}}, streams);
     return Done{};
   }
-  streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10} {:>13}  {}\n", "kernel", "form",
-                             "nodes", "bytes", "ideal us", "predicted us", "first node");
-  for (const Priced& entry : launches)
-    streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10.1f} {:>13.1f}  {}\n",
+  std::string measured_title = measure ? fmt::format(" {:>12}", "measured us") : "";
+  streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10} {:>13}{}  {}\n", "kernel", "form",
+                             "nodes", "bytes", "ideal us", "predicted us", measured_title,
+                             "first node");
+  for (const Priced& entry : launches) {
+    std::string measured;
+    if (measure)
+      measured =
+          entry.measured ? fmt::format(" {:>12.1f}", *entry.measured) : fmt::format(" {:>12}", "-");
+    streams.out << fmt::format("{:<50} {:<10} {:>6} {:>14} {:>10.1f} {:>13.1f}{}  {}\n",
                                entry.launch.name, entry.launch.form, entry.launch.nodes.size(),
                                entry.bytes.value, micros(entry.ideal), micros(entry.predicted),
-                               entry.nodes.empty() ? "" : entry.nodes[0]);
+                               measured, entry.nodes.empty() ? "" : entry.nodes[0]);
+  }
   return Done{};
 }
 

@@ -8,10 +8,7 @@ void TrainingFlags::Declare(Flags& flags) {
   // A size for which a laptop trains a step in a second.
   options.model.seq_len = 256;
   DeclareStep(flags, options.model);
-  flags.Switch(
-      "--debug.deterministic", options.model.deterministic,
-      "give the same bits in every run; =false allows oneDNN, threads and GPU kernels that "
-      "add in any order, which is faster");
+  DeclareDeterministic(flags, options.model);
   DeclareParallelism(flags, options.parallel);
   compile.Declare(flags);
   DeclareTraining(flags, options.optimization);

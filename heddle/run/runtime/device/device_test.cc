@@ -223,6 +223,7 @@ class AtenKernels : public Kernels {
   std::shared_ptr<const GroupKernel> Program(const KernelProgram&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> NormWeight(int64_t, DType) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> Matmul(const MatmulShape&) override { return nullptr; }
 
   bool has = true;
   int made = 0;

@@ -5,10 +5,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/view_as_complex.h>
-#include <ATen/ops/where.h>
 
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/kernel/element.h"
@@ -18,31 +16,6 @@
 #include "heddle/run/runtime/device/same_numbers.h"
 
 namespace heddle::run {
-namespace {
-
-// Returns numbers between -4 and 4. With `with_special`, every eighth block of 4,096 contains every
-// bit pattern of a 16-bit type instead, including NaN and infinities, so that other rows stay
-// finite.
-at::Tensor ProofNumbers(int64_t count, DType dtype, int64_t seed, bool with_special,
-                        c10::Device device) {
-  // A prime, so that the pattern does not align with rows.
-  constexpr int64_t kPeriod = 4194301;
-  at::Tensor at = at::arange(std::min(count, kPeriod), at::TensorOptions(at::kLong).device(device));
-  // Odd multipliers permute the numbers of 16 and of 64 bits.
-  at::Tensor mixed = at.add(seed * 7919).mul(static_cast<int64_t>(0x9E3779B97F4A7C15u));
-  at::Tensor fraction = mixed.bitwise_right_shift(40).bitwise_and(0xFFFFFF).to(at::kFloat);
-  at::Tensor usual = fraction.mul(0x1p-21).sub(4);
-  at::Tensor special =
-      dtype == DType::kBF16
-          ? at.mul(2 * seed + 1).add(seed).to(at::kShort).view(at::kBFloat16).to(at::kFloat)
-          : mixed.bitwise_right_shift(20).to(at::kInt).view(at::kFloat);
-  at::Tensor is_special = at.bitwise_right_shift(12).bitwise_and(7).eq(7);
-  at::Tensor numbers = (with_special ? at::where(is_special, special, usual) : usual)
-                           .to(dtype == DType::kBF16 ? at::kBFloat16 : at::kFloat);
-  return numbers.repeat({(count + kPeriod - 1) / kPeriod}).slice(0, 0, count).contiguous();
-}
-
-}  // namespace
 
 bool IsPlain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
@@ -105,7 +78,10 @@ bool GroupStep::RunKernels(size_t at, Tensors& values, Scratch& scratch) const {
   work_.kernel->Run(inputs, outputs);
   for (size_t i = 0; i < outputs.size(); ++i)
     plan_.slots().Set(work_.outputs[i], std::move(outputs[i]), values);
-  if (work_.weight) RunWeightGradient(values);
+  if (work_.weight) {
+    scratch.EndLaunch();
+    RunWeightGradient(values);
+  }
   for (const std::unique_ptr<Step>& view : views_) view->Run(at, values, scratch);
   return true;
 }

@@ -7,6 +7,7 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/zeros.h>
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/kernel/element.h"
@@ -31,6 +32,7 @@ class HostKernels : public Kernels {
   std::unique_ptr<LossKernel> Loss(const LossRun&) override { return nullptr; }
   std::unique_ptr<AdamWKernel> AdamW(const AdamWRun&) override { return nullptr; }
   std::unique_ptr<GroupKernel> SquaredNorm() override { return nullptr; }
+  std::shared_ptr<const GroupKernel> Matmul(const MatmulShape&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) override {
     return programs++ == refused_program ? nullptr : MakeHostKernel(program);
   }
@@ -424,6 +426,34 @@ TEST(GroupText, WeightGradientsAddInAtensOrder) {
     expected.mutable_data_ptr<float>()[c] = chains[0];
   }
   EXPECT_TRUE(SameNumbers(result, expected.to(at::kBFloat16)));
+}
+
+TEST(GroupText, WeightGradientsOfManyRowsAddChunks) {
+  constexpr int64_t kRows = 5 * 32;
+  constexpr int64_t kWidth = 128;
+  constexpr int64_t kStored = 2;
+  std::string text =
+      fmt::format("#define WIDTH {}\n#define ELEMENT u16\n", kWidth) + KernelText("norm_weight");
+  HostKernel kernel(text, {{"norm_weight_chunks", kStored * kWidth / 64 / 4, 128}});
+  std::array<Dim, 2> dims = {kRows, kWidth};
+  Tensors in = {GroupWave(dims, DType::kBF16, 0), GroupWave(dims, DType::kBF16, 5),
+                GroupWave(std::span(dims).first(1), DType::kF32, 9)};
+  at::Tensor parts = at::full({kStored, kWidth}, 7, at::kBFloat16);
+  kernel.numbers = {kRows / 32, kStored};
+  kernel.Run(in, {&parts, 1});
+  at::Tensor g = in[0].to(at::kFloat);
+  at::Tensor x = in[1].to(at::kFloat);
+  at::Tensor expected = at::zeros({kStored, kWidth}, at::kFloat);
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t c = 0; c < kWidth; ++c) {
+      float& sum = expected.mutable_data_ptr<float>()[row / 32 % kStored * kWidth + c];
+      sum = std::fmaf(
+          in[2].const_data_ptr<float>()[row],
+          g.const_data_ptr<float>()[row * kWidth + c] * x.const_data_ptr<float>()[row * kWidth + c],
+          sum);
+    }
+  }
+  EXPECT_TRUE(SameNumbers(parts, expected.to(at::kBFloat16)));
 }
 
 // The order of _foreach_norm: 4 sums for each of 512 threads, over chunks of 65,536 elements.

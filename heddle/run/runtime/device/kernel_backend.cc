@@ -9,6 +9,7 @@
 #include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/device/group_step.h"
+#include "heddle/run/runtime/device/matmuls.h"
 #include "heddle/run/runtime/device/optimizer_backend.h"
 
 namespace heddle::run {
@@ -38,7 +39,10 @@ class LossStep : public Step {
       plan_.slots().Set(value, at::empty({dims.data(), dims.size()}, options.dtype(element)),
                         values);
     }
-    for (const std::unique_ptr<Step>& step : before_) step->Run(at, values, scratch);
+    for (size_t i = 0; i < before_.size(); ++i) {
+      before_[i]->Run(at, values, scratch);
+      if (Launches(run_.before[i])) scratch.EndLaunch();
+    }
     at::Tensor logits = tensor(run_.logits).contiguous();
     at::Tensor gradient = run_.in_place ? logits : at::empty_like(logits);
     at::Tensor picked = at::empty({run_.rows}, options.dtype(at::kFloat));
@@ -50,13 +54,18 @@ class LossStep : public Step {
                                               at::Reduction::Sum, run_.ignored);
     ValueId loss = graph[run_.forward].first_result;
     plan_.slots().Set(loss, std::move(sum), values);
-    for (const std::unique_ptr<Step>& step : after_) step->Run(at, values, scratch);
+    for (size_t i = 0; i < after_.size(); ++i) {
+      if (Launches(run_.after[i])) scratch.EndLaunch();
+      after_[i]->Run(at, values, scratch);
+    }
     ValueId result = graph[run_.gradient].first_result;
     std::span<const Dim> dims = graph.types().dims(graph.type(result));
     plan_.slots().Set(result, gradient.view({dims.data(), dims.size()}), values);
   }
 
  private:
+  bool Launches(NodeId node) const { return plan_.graph().op(node).effect() != Effect::kView; }
+
   const RunPlan& plan_;
   LossRun run_;
   std::unique_ptr<LossKernel> kernel_;
@@ -111,7 +120,7 @@ class GroupCompiler {
     if (weight.rows % 256 == 0 && weight.width % 64 == 0) {
       work.weight_kernel = kernels_.NormWeight(weight.width, dtype);
       if (work.weight_kernel) {
-        std::string key = fmt::format("{}with norm_weight", program.text);
+        std::string key = fmt::format("{}with norm_weight of {} rows", program.text, weight.rows);
         if (auto step = Proved("norm_weight", key, group, std::move(work))) return step;
       }
     }
@@ -164,10 +173,19 @@ class KernelBackend : public Backend {
       return CompileLoss(*std::move(loss));
     if (auto group = groups_.find(first); group != groups_.end() && group->second.first)
       return CompiledNodes{std::move(group->second.first), group->second.second};
+    if (std::optional<MatmulShape> shape = MatmulShapeOf(plan_.graph(), first))
+      return CompileMatmul(first, *shape);
     return optimizer_.Compile(first);
   }
 
  private:
+  Result<CompiledNodes> CompileMatmul(NodeId node, const MatmulShape& shape) {
+    std::shared_ptr<const GroupKernel> kernel = kernels_.Matmul(shape);
+    if (!kernel) return CompiledNodes{};
+    HEDDLE_TRY(std::unique_ptr<Step> step, MakeMatmulStep(plan_, node, shape, std::move(kernel)));
+    return CompiledNodes{std::move(step)};
+  }
+
   Result<CompiledNodes> CompileLoss(LossRun run) {
     std::unique_ptr<LossKernel> kernel = kernels_.Loss(run);
     if (!kernel) return CompiledNodes{};

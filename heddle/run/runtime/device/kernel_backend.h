@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/core/kernel/program.h"
+#include "heddle/run/cuda/blas_lt.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/runs.h"
 #include "heddle/run/runtime/rank_program.h"
@@ -40,7 +41,8 @@ class AdamWKernel {
                    const at::Tensor& clip) const = 0;
 };
 
-// A kernel of a group (heddle/core/kernel/groups.h). All tensors are contiguous.
+// A kernel of a group (heddle/core/kernel/groups.h), or a matrix product. All tensors of a group
+// are contiguous.
 class GroupKernel {
  public:
   virtual ~GroupKernel() = default;
@@ -57,6 +59,8 @@ class Kernels {
   virtual std::unique_ptr<AdamWKernel> AdamW(const AdamWRun& run) = 0;
   // Inputs: f32 or bf16 tensors. Output: the squared norm of each, in f32.
   virtual std::unique_ptr<GroupKernel> SquaredNorm() = 0;
+  // A product that `heddle tune` found to be faster than at::mm (matmuls.h).
+  virtual std::shared_ptr<const GroupKernel> Matmul(const MatmulShape& shape) = 0;
 
   // Kernels of groups, which are not proved yet.
   virtual std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) = 0;

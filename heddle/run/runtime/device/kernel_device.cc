@@ -51,6 +51,12 @@ Result<std::vector<CudaKernel>> KernelDevice::Compile(const std::string& text,
   return kernels;
 }
 
+std::string KernelDevice::Description() const {
+  // CUdevice_attribute: the clock rates in kHz, and the width of the memory's bus.
+  return fmt::format("{} with {} multiprocessors at {} kHz, memory of {} bits at {} kHz",
+                     architecture_, multiprocessors(), Attribute(13), Attribute(37), Attribute(36));
+}
+
 int KernelDevice::Attribute(int number) const {
   int value = 0;
   driver_.device_attribute(&value, number, device_.index());

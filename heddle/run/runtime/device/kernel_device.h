@@ -44,6 +44,8 @@ class KernelDevice {
   }
   c10::Device device() const { return device_; }
   const std::string& architecture() const { return architecture_; }
+  // Tells GPUs of different speed apart: architecture, multiprocessors and memory.
+  std::string Description() const;
   // Maximum shared memory of a block.
   int most_shared() const { return Attribute(97); }
   int multiprocessors() const { return Attribute(16); }
@@ -56,7 +58,7 @@ class KernelDevice {
 
   const CudaDriver& driver_;
   const Nvrtc& nvrtc_;
-  CubinCache cache_{CubinCache::DefaultFolder()};
+  CubinCache cache_{FileCache::DefaultFolder()};
   std::string architecture_;
   c10::Device device_;
   const c10::impl::DeviceGuardImplInterface& streams_;

@@ -4,9 +4,11 @@
 #include <map>
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 
 #include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/device/group_kernels.h"
+#include "heddle/run/runtime/device/matmuls.h"
 #include "heddle/run/runtime/device/proofs.h"
 
 namespace heddle::run {
@@ -186,6 +188,14 @@ class OwnKernels : public Kernels {
     return same ? *std::move(made) : nullptr;
   }
 
+  std::shared_ptr<const GroupKernel> Matmul(const MatmulShape& shape) override {
+    Result<const BlasLt*> library = BlasLt::Open();
+    if (!library.ok()) return nullptr;
+    auto [kept, is_new] = matmuls_.try_emplace(shape);
+    if (is_new) kept->second = FindMatmul(**library, shape);
+    return kept->second;
+  }
+
   std::shared_ptr<const GroupKernel> Program(const KernelProgram& program) override {
     return Kept(program.name, program.text, [&] { return MakeProgramKernel(device_, program); });
   }
@@ -199,6 +209,22 @@ class OwnKernels : public Kernels {
   }
 
  private:
+  std::shared_ptr<const GroupKernel> FindMatmul(const BlasLt& library, const MatmulShape& shape) {
+    MatmulChoices choices(FileCache::DefaultFolder(), MatmulMachine(library, device_));
+    std::optional<MatmulChoice> choice = choices.Find(shape);
+    if (!choice || !choice->algorithm) return nullptr;
+    std::string name = "matmul " + shape.Format();
+    Result<std::unique_ptr<GroupKernel>> made =
+        MakeMatmulKernel(library, device_, shape, *choice->algorithm);
+    if (!made.ok()) {
+      Refuse(name, made.diagnostics()[0].message);
+      return nullptr;
+    }
+    at::NoGradGuard no_grad;
+    bool same = IsProved(name, name, [&] { return ProvesMatmul(**made, shape, device_.device()); });
+    return same ? *std::move(made) : nullptr;
+  }
+
   // Returns the kernel of a text, compiled on first use.
   template <typename Make>
   std::shared_ptr<const GroupKernel> Kept(const std::string& name, const std::string& text,
@@ -241,6 +267,7 @@ class OwnKernels : public Kernels {
   KernelDevice device_;
   std::function<void(const std::string&)> notice_;
   std::map<std::string, std::shared_ptr<const GroupKernel>> kept_;
+  std::map<MatmulShape, std::shared_ptr<const GroupKernel>> matmuls_;
 };
 
 }  // namespace
@@ -250,6 +277,12 @@ Result<std::unique_ptr<Kernels>> OpenKernels(c10::Device device,
   HEDDLE_TRY(const CudaDriver* driver, CudaDriver::Open());
   HEDDLE_TRY(const Nvrtc* nvrtc, Nvrtc::Open());
   HEDDLE_TRY(std::string architecture, driver->Architecture(device.index()));
+  try {
+    // Makes the context that kernels are loaded into.
+    at::empty({1}, at::TensorOptions(at::kByte).device(device));
+  } catch (const std::exception& error) {
+    return Error(Diag::kEnvironment, "{}", AtenErrorMessage(error));
+  }
   return std::unique_ptr<Kernels>(std::make_unique<OwnKernels>(
       *driver, *nvrtc, std::move(architecture), device, std::move(notice)));
 }
