@@ -4,6 +4,7 @@
 #include "heddle/price/cost/cluster/cluster.h"
 #include "heddle/run/hf/folder.h"
 #include "heddle/run/hf/load.h"
+#include "heddle/run/models/family.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/exact.h"
 
@@ -75,6 +76,31 @@ Result<c10::Device> ModelOptions::Open(int64_t local_rank) const {
   return run::OpenDevice(type, local_rank);
 }
 
+namespace {
+
+// Only the kernels of flash attention can have a part of the queries.
+Status CheckSplitsQueries(const run::ModelConfig& config, const run::StepNumerics& numerics) {
+  if (config.family->attention == nullptr)
+    return Error(Diag::kBadChoice, "{} has no attention, so ranks cannot share its positions",
+                 config.family->name);
+  run::AttentionKind kind = numerics.attention == run::AttentionKind::kFastest
+                                ? run::FastestAttention(config.query_size(), numerics)
+                                : numerics.attention;
+  bool cudnn = kind == run::AttentionKind::kCudnn && !numerics.splits_queries;
+  if (cudnn || kind == run::AttentionKind::kFlash) return Done{};
+  if (numerics.attention != run::AttentionKind::kFastest)
+    return Error(Diag::kBadChoice,
+                 "--attention is {}, which cannot split queries over context-parallel ranks; use "
+                 "--attention=flash",
+                 Name(numerics.attention));
+  return Error(Diag::kBadChoice,
+               "context parallelism needs flash attention, which supports bf16 on cuda, but "
+               "--precision is {}",
+               Name(numerics.compute));
+}
+
+}  // namespace
+
 Result<run::Model> ModelOptions::Make(int64_t batch_ranks, bool sequence_parallel,
                                       std::optional<run::LossDivisor> divisor) const {
   HEDDLE_TRY(run::ModelConfig config, Config());
@@ -102,6 +128,8 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
         "--attention=cudnn does not repeat the bits of gradients; use --attention=flash, or "
         "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
+  numerics.splits_queries = splits_queries;
+  if (splits_queries || splits_heads) HEDDLE_RETURN_IF_ERROR(CheckSplitsQueries(config, numerics));
   numerics.loss_divisor = divisor.value_or(loss_divisor);
   numerics.z_loss = z_loss;
   numerics.aux_loss = aux_loss;

@@ -24,6 +24,9 @@ struct ModelOptions {
   // Requires the same bits in every run. Commands that run a step set it; planning predicts the
   // fastest kernels.
   bool deterministic = false;
+  // Ranks split queries by position, or have some heads of all positions.
+  bool splits_queries = false;
+  bool splits_heads = false;
   run::LossDivisor loss_divisor = run::LossDivisor::kValidTokens;
   double z_loss = 0;
   double aux_loss = 0;

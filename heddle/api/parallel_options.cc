@@ -114,11 +114,47 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
     size_t at = degree[i] == 1 ? 1 : i;
     layout.preset.axes.emplace(compile::Presets()[at]->name, names[at]);
     axes.emplace_back(names[at], degree[i], compile::Presets()[at]->role);
+    if (preset.role == AxisRole::kContext && degree[i] > 1)
+      HEDDLE_RETURN_IF_ERROR(ChooseContext(config, degree, layout.preset, axes.back()));
   }
   layout.mesh = Mesh(std::move(axes));
   layout.degrees = std::move(degree);
   HEDDLE_RETURN_IF_ERROR(ShareExperts(config, layout));
   return layout;
+}
+
+Status ParallelOptions::ChooseContext(const run::ModelConfig& config,
+                                      std::span<const int64_t> degrees,
+                                      compile::PresetOptions& preset, MeshAxis& axis) const {
+  int64_t tensor = 1;
+  for (size_t i = 0; i < degrees.size(); ++i) {
+    if (compile::Presets()[i]->role == AxisRole::kTensor) tensor = degrees[i];
+  }
+  int64_t parts = tensor * axis.size;
+  int64_t keys = config.mla.kv_rank > 0 ? config.n_heads : config.n_kv_heads;
+  bool divides = config.n_heads % parts == 0 && (keys % parts == 0 || parts % keys == 0);
+  if (context_method == ContextMethod::kUlysses && !divides)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.context_parallel_method is ulysses, but {} heads with {} key and "
+                 "value heads cannot be divided evenly among {} ranks; use allgather",
+                 config.n_heads, keys, parts);
+  // All-to-alls move queries, keys, values and the output once; a gather moves keys and values to
+  // every rank.
+  int64_t sent = std::max(keys, parts);
+  bool fewer = config.n_heads + sent < keys * axis.size;
+  // The order of positions is a matter of gathering.
+  bool free = context_method == ContextMethod::kAuto && context_order == ContextOrder::kAuto;
+  preset.context_heads =
+      context_method == ContextMethod::kUlysses || (free && divides && fewer);
+  if (!preset.context_heads) {
+    if (context_order != ContextOrder::kNone) axis.role = AxisRole::kHeadTail;
+    return Done{};
+  }
+  if (context_order != ContextOrder::kHeadTail) return Done{};
+  return Error(Diag::kBadChoice,
+               "--parallelism.context_parallel_load_balancer is headtail, but with "
+               "--parallelism.context_parallel_method=ulysses all ranks have the same work; use "
+               "none");
 }
 
 int64_t ParallelOptions::Layout::degree(std::string_view preset) const {
@@ -137,6 +173,8 @@ Status ParallelOptions::CheckExperts(const Layout& layout) const {
                  "--parallelism.tensor_parallel_degree, {}",
                  expert_tensor, tensor);
   bool borrows = expert_tensor == 1 && tensor > 1;
+  int64_t context = layout.degree("context");
+  shard *= context;
   int64_t most = shard * (borrows ? tensor : 1);
   if (expert > most)
     return Error(Diag::kMeshSize,
@@ -153,6 +191,12 @@ Status ParallelOptions::CheckExperts(const Layout& layout) const {
                  "--parallelism.tensor_parallel_degree, {}; "
                  "--parallelism.expert_tensor_parallel_degree={} splits each expert instead",
                  expert, tensor, tensor);
+  int64_t inside = expert / (borrows ? tensor : 1);
+  if (inside > 1 && inside % context != 0)
+    return Error(Diag::kMeshSize,
+                 "--parallelism.expert_parallel_degree is {}, but experts are shared by all {} "
+                 "context-parallel ranks or none; use a multiple of {}",
+                 expert, context, context * (borrows ? tensor : 1));
   return Done{};
 }
 

@@ -10,15 +10,24 @@
 
 namespace heddle {
 
+// How attention sees all positions with context parallelism: each rank gathers keys and values, or
+// ranks exchange positions for heads. kAuto chooses the one that sends fewer bytes, or kAllGather if
+// the order of positions is stated.
+enum class ContextMethod : uint8_t { kAuto, kAllGather, kUlysses };
+// The order of positions over context-parallel ranks. kAuto is kHeadTail where it has an effect.
+enum class ContextOrder : uint8_t { kAuto, kHeadTail, kNone };
+
 struct ParallelOptions {
   // Degrees by preset, in the presets' order. One of them may be -1: the remaining factor of the
   // world.
   std::vector<int64_t> degrees = std::vector<int64_t>(compile::Presets().size(), 1);
-  // Number of ranks of `shard` and `tensor` that share experts, and of ranks of `tensor` that share
-  // each expert.
+  // Number of ranks of `shard`, `context` and `tensor` that share experts, and of ranks of `tensor`
+  // that share each expert.
   int64_t expert = 1;
   int64_t expert_tensor = 1;
   int64_t expert_times = 0;
+  ContextMethod context_method = ContextMethod::kAuto;
+  ContextOrder context_order = ContextOrder::kAuto;
   // World size; 0: the product of the degrees.
   int64_t world = 0;
   // Shards activations between blocks by position over the tensor-parallel ranks.
@@ -66,6 +75,9 @@ struct ParallelOptions {
  private:
   Status ShareExperts(const run::ModelConfig& config, Layout& layout) const;
   Status CheckExperts(const Layout& layout) const;
+  // Sets the method and the order of positions of context parallelism.
+  Status ChooseContext(const run::ModelConfig& config, std::span<const int64_t> degrees,
+                       compile::PresetOptions& preset, MeshAxis& axis) const;
   Result<std::vector<int64_t>> Degrees() const;
   Result<std::vector<std::string>> AxisNames() const;
 };

@@ -89,14 +89,50 @@ Status CheckBatch(const ModelOptions& model, const compile::PlanBatch& stated, i
   return Done{};
 }
 
+// How the plan splits sequences by position.
+struct ContextUse {
+  bool queries = false;
+  bool heads = false;
+};
+ContextUse ContextOf(const compile::Plan& plan) {
+  ContextUse use;
+  for (const compile::PlanModule& module : plan.modules) {
+    if (!module.context.empty()) (module.context_heads ? use.heads : use.queries) = true;
+  }
+  return use;
+}
+
+// Checks the batch for context parallelism.
+Status CheckContext(const ModelOptions& model, const ParallelOptions::Layout& layout) {
+  int64_t ranks = layout.degree("context");
+  if (ranks == 1) return Done{};
+  if (model.local_batch_size != 1)
+    return Error(Diag::kModelSize,
+                 "--training.local_batch_size is {}, but with context parallelism it must be 1; "
+                 "--training.global_batch_size adds micro-batches",
+                 model.local_batch_size);
+  bool head_tail = std::ranges::any_of(layout.mesh.axes(), [](const MeshAxis& axis) {
+    return axis.role == AxisRole::kHeadTail;
+  });
+  int64_t parts = head_tail ? 2 * ranks : ranks;
+  if (model.seq_len % parts == 0) return Done{};
+  return Error(Diag::kModelSize,
+               "--training.seq_len is {}, not a multiple of {}{}", model.seq_len, parts,
+               head_tail ? ", two parts for each context-parallel rank"
+                         : ", the number of context-parallel ranks");
+}
+
 struct CapturedPass {
   run::Model model;
   Module module;
 };
 
 Result<CapturedPass> CapturePass(const ModelOptions& model, const compile::PlanBatch& batch,
-                                 bool norms_apart, run::CaptureOptions capture) {
+                                 bool norms_apart, const ContextUse& context,
+                                 run::CaptureOptions capture) {
   ModelOptions flags = model;
+  flags.splits_queries = context.queries;
+  flags.splits_heads = context.heads;
   flags.local_batch_size = batch.pass_sequences();
   flags.seq_len = batch.seq_len;
   bool several = batch.micro_batches > 1;
@@ -121,7 +157,11 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   HEDDLE_TRY(ParallelOptions::Layout layout, parallel.MakeLayout(config));
   bool sequence_parallel = layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
   HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, global_batch));
-  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, sequence_parallel, capture));
+  HEDDLE_RETURN_IF_ERROR(CheckContext(model, layout));
+  ContextUse context;
+  if (layout.degree("context") > 1)
+    (layout.preset.context_heads ? context.heads : context.queries) = true;
+  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, sequence_parallel, context, capture));
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(compile::Plan plan, compile::MakePlan(SharedProgram(pass.module), layout.mesh,
                                                    config.family->rules(), layout.preset));
@@ -161,6 +201,8 @@ Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& 
       name +=
           fmt::format("{}{} over {}", name.empty() ? "" : ", ", compile::Presets()[i]->name, axis);
       if (compile::Presets()[i]->role == AxisRole::kTensor) fits &= CheckHeads(config, degree).ok();
+      // Sequences are split by position on request only, because not every kernel can.
+      fits &= compile::Presets()[i]->role != AxisRole::kContext;
     }
     if (!fits) continue;
     HEDDLE_TRY(compile::Plan plan, compile::MakePlan(graph, mesh, config.family->rules(), options));
@@ -177,7 +219,8 @@ Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOption
   Clock clock;
   HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, 0));
-  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*norms_apart=*/false, capture));
+  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*norms_apart=*/false,
+                                             /*context=*/{}, capture));
   Nanos captured = clock.Elapsed();
   compile::Plan plan;
   plan.mesh = layout.mesh;
@@ -205,7 +248,7 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const compile::Plan& pla
     HEDDLE_TRY(batch, BatchOf(model, layout.batch_ranks, global_batch));
   }
   bool norms_apart = plan.decisions.norms_apart.value_or(HasTensorAxis(plan.mesh));
-  HEDDLE_TRY(CapturedPass pass, CapturePass(model, *batch, norms_apart, capture));
+  HEDDLE_TRY(CapturedPass pass, CapturePass(model, *batch, norms_apart, ContextOf(plan), capture));
   return PlannedStep{
       std::move(pass.model), std::move(layout), std::move(pass.module), std::move(complete), {},
       clock.Elapsed()};

@@ -1,5 +1,7 @@
 #include "heddle/api/pytorch_job.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/file.h"
@@ -50,6 +52,25 @@ Status CheckExpertRanks(const PyTorchJob& job, const PyTorchLayout& layout) {
           fmt::format("expert parallelism with `{}`, whose {} rows are not a multiple of "
                       "{} ranks",
                       param.name, param.shape[0], layout.shard));
+  }
+  return Done{};
+}
+
+Status AddContext(const PyTorchJob& job, const ParallelOptions::Layout& layout,
+                  PyTorchLayout& found) {
+  if (found.tensor > 1 || found.expert > 1)
+    return Refused(fmt::format("context parallelism (degree {}) together with {} parallelism",
+                               found.context, found.tensor > 1 ? "tensor" : "expert"));
+  found.shard *= found.context;
+  found.head_tail = std::ranges::any_of(layout.mesh.axes(), [](const MeshAxis& axis) {
+    return axis.role == AxisRole::kHeadTail;
+  });
+  // FSDP2 shards over all ranks in one step, as the mesh does if rows divide evenly.
+  for (const run::ParamSpec& param : job.step.model.params) {
+    if (param.shape[0] % found.shard != 0)
+      return Refused(fmt::format("context parallelism with `{}`, whose {} rows are not a multiple "
+                                 "of {} ranks",
+                                 param.name, param.shape[0], found.shard));
   }
   return Done{};
 }
@@ -175,7 +196,9 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
   }
   PyTorchLayout found{layout.degree("replicate"),      layout.degree("shard"),
                       layout.degree("tensor"),         layout.expert,
-                      layout.preset.sequence_parallel, layout.preset.split_loss};
+                      layout.preset.sequence_parallel, layout.preset.split_loss,
+                      layout.degree("context"),        layout.preset.context_heads};
+  if (found.context > 1) HEDDLE_RETURN_IF_ERROR(AddContext(job, layout, found));
   if (job.step.model.numerics.target == run::Target::kCuda &&
       (found.world() > 1 || job.step.model.config.moe.experts > 0))
     return Refused(fmt::format("--runtime.device=cuda on {} ranks of {}", found.world(),
@@ -215,6 +238,9 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"world", layout.world()},
       {"sequence_parallel", layout.sequence_parallel},
       {"split_loss", layout.split_loss},
+      {"context", layout.context},
+      {"context_heads", layout.context_heads},
+      {"head_tail", layout.head_tail},
       {"rows", job.model.local_batch_size},
       {"seq_len", model.batch.seq_len},
       {"steps", job.train.steps},

@@ -30,6 +30,10 @@ struct PyTorchLayout {
   int64_t expert = 1;
   bool sequence_parallel = true;
   bool split_loss = true;
+  // Consecutive ranks of `shard` that have the same sequences.
+  int64_t context = 1;
+  bool context_heads = false;
+  bool head_tail = false;
 
   int64_t world() const { return replicate * shard * tensor; }
 };

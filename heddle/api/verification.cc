@@ -1,5 +1,7 @@
 #include "heddle/api/verification.h"
 
+#include <algorithm>
+
 #include "heddle/api/rank_work.h"
 #include "heddle/compile/passes/passes.h"
 #include "heddle/compile/plan/marks.h"
@@ -14,6 +16,11 @@ bool IsPipeline(std::string_view against) {
 }
 
 namespace {
+
+bool HasHeadTail(const Mesh& mesh) {
+  return std::ranges::any_of(
+      mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
+}
 
 Failure EagerKnowsNo(std::string_view flag) {
   return Error(Diag::kBadChoice,
@@ -66,6 +73,9 @@ Result<StepGraphs> Verification::CompiledWith(const std::string& pipeline) const
 run::EagerOptions Verification::Eager() const {
   return {.replicate = planned().layout.degree("replicate"),
           .shard = planned().layout.degree("shard"),
+          .context = planned().layout.degree("context"),
+          .context_split = {.heads = planned().layout.preset.context_heads,
+                            .head_tail = HasHeadTail(planned().plan.mesh)},
           .tensor = planned().layout.degree("tensor"),
           .expert = planned().layout.expert,
           .sequence_parallel = planned().layout.preset.sequence_parallel,

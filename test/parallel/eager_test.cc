@@ -98,6 +98,62 @@ TEST(EagerExperts, ShareOneSequence) {
   }
 }
 
+constexpr run::ContextSplit kInOrder = {};
+constexpr run::ContextSplit kHeadTail = {.head_tail = true};
+constexpr run::ContextSplit kByHeads = {.heads = true};
+constexpr Layout kContextLayouts[] = {
+    {"fsdp2_cp2", 1, 2, 1, true, true, 1, 1, 2, kInOrder},
+    {"fsdp2_cp2_head_tail", 1, 2, 1, true, true, 1, 1, 2, kHeadTail},
+    {"fsdp2_cp2_heads", 1, 2, 1, true, true, 1, 1, 2, kByHeads},
+    {"cp4_head_tail", 1, 1, 1, true, true, 1, 1, 4, kHeadTail},
+    {"ddp2_cp2_head_tail", 2, 1, 1, true, true, 1, 1, 2, kHeadTail},
+    {"cp2_tp2_head_tail", 1, 1, 2, true, true, 1, 1, 2, kHeadTail},
+    {"cp2_tp2_heads", 1, 1, 2, true, true, 1, 1, 2, kByHeads},
+    {"cp2_tp2_whole_sequences", 1, 1, 2, false, true, 1, 1, 2, kInOrder}};
+constexpr Layout kContextExperts[] = {
+    {"fsdp2_cp2_ep2_head_tail", 1, 2, 1, true, true, 2, 1, 2, kHeadTail},
+    {"fsdp2_cp2_ep4_heads", 1, 2, 1, true, true, 4, 1, 2, kByHeads},
+    {"fsdp4_cp2_ep4_head_tail", 1, 4, 1, true, true, 4, 1, 2, kHeadTail}};
+
+// Ranks with different positions of one sequence.
+class EagerContext : public EagerTest {};
+TEST_P(EagerContext, GraphsTrainToTheSameBits) {
+  auto [debug, layout] = GetParam();
+  SmallJob job(debug, layout, /*rows=*/1);
+  ExpectTheSameBits(job, job.local(), run::Reducer());
+}
+INSTANTIATE_TEST_SUITE_P(All, EagerContext,
+                         testing::Combine(testing::ValuesIn(kDebugs),
+                                          testing::ValuesIn(kContextLayouts)),
+                         LayoutName);
+INSTANTIATE_TEST_SUITE_P(Experts, EagerContext,
+                         testing::Combine(testing::ValuesIn({kDebugs[3], kDebugs[4]}),
+                                          testing::ValuesIn(kContextExperts)),
+                         LayoutName);
+
+// In f64, ranks with parts of a sequence compute what one rank computes.
+TEST(Context, AgreesWithOneRank) {
+  run::MakeExact();
+  for (const char* family : {"llama3", "qwen3", "deepseek_v3"}) {
+    SmallJob whole({family, "debugmodel", DType::kF64}, {"one", 1, 1}, /*rows=*/1);
+    for (const run::ContextSplit& split : {kInOrder, kHeadTail, kByHeads}) {
+      SmallJob job({family, "debugmodel", DType::kF64},
+                   {"cp4", 1, 1, 1, true, true, 1, 1, 4, split}, /*rows=*/1);
+      std::unique_ptr<run::Session> parts = *job.MakeSession(job.local());
+      std::unique_ptr<run::Session> single = *whole.MakeSession(whole.local());
+      for (int64_t step = 1; step <= 2; ++step) {
+        ASSERT_TRUE(parts->Step(1e-3).ok());
+        ASSERT_TRUE(single->Step(1e-3).ok());
+        auto number = [](const at::Tensor& tensor) { return tensor.item<double>(); };
+        double loss = number(single->loss(0));
+        double norm = number(single->grad_norm(0));
+        EXPECT_NEAR(number(parts->loss(0)), loss, 1e-12 * loss) << family;
+        EXPECT_NEAR(number(parts->grad_norm(0)), norm, 1e-12 * norm) << family;
+      }
+    }
+  }
+}
+
 // Positions, rows of weights and batches that do not divide evenly.
 TEST(EagerOrders, AgreeWhereNothingDivides) {
   run::MakeExact();

@@ -151,6 +151,8 @@ std::optional<compile::OpSplit> PlacementsOf(const OpCall& call, const CallSplit
   const Factors& factors = call.factors;
   for (size_t f = 0; f < factors.factors.size(); ++f) {
     if (split.by_factor[f].empty() || factors.factors[f].may_be_empty()) continue;
+    bool even = factors.factors[f].size % mesh.Size(split.by_factor[f]) == 0;
+    if (factors.factors[f].counted && !even) return std::nullopt;
     for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
       if (PartAt(factors.factors[f].size, split.by_factor[f], mesh, rank).size == 0)
         return std::nullopt;

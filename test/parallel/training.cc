@@ -20,7 +20,7 @@ run::ModelConfig SmallConfig(const Debug& debug) {
 
 SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64_t seq_len)
     : layout_(layout) {
-  if (debug.compute == DType::kBF16) seq_len = std::min<int64_t>(seq_len, 4);
+  if (debug.compute == DType::kBF16 && layout.context == 1) seq_len = std::min<int64_t>(seq_len, 4);
   int64_t batch = rows * layout.replicate * layout.shard;
   model_ = std::make_unique<run::Model>(
       *run::MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
@@ -35,8 +35,13 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
     preset.axes.emplace(name, axis);
   };
   if (layout.replicate > 1) add("replicate", "rep", layout.replicate);
-  if (layout.shard > 1 || (layout.replicate == 1 && layout.tensor == 1))
+  if (layout.shard > 1 || layout.replicate * layout.context * layout.tensor == 1)
     add("shard", "dp", layout.shard);
+  if (layout.context > 1) {
+    add("context", "cp", layout.context);
+    if (layout.context_split.head_tail) axes.back().role = AxisRole::kHeadTail;
+    preset.context_heads = layout.context_split.heads;
+  }
   if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
   if (layout.expert > 1)
     compile::ChooseExpertAxes(layout.expert, /*with_tensor=*/layout.expert_tensor == 1, axes,
@@ -59,6 +64,8 @@ Result<std::unique_ptr<run::Session>> SmallJob::MakeSession(const Module& module
 Result<std::unique_ptr<run::TrainingRun>> SmallJob::MakeEager(const run::Reducer& reducer) const {
   return run::MakeEagerRun(*model_, {.replicate = layout_.replicate,
                                      .shard = layout_.shard,
+                                     .context = layout_.context,
+                                     .context_split = layout_.context_split,
                                      .tensor = layout_.tensor,
                                      .expert = layout_.expert,
                                      .sequence_parallel = layout_.sequence_parallel,

@@ -24,9 +24,11 @@ struct Layout {
   bool split_loss = true;
   int64_t expert = 1;
   int64_t expert_tensor = 1;
+  int64_t context = 1;
+  run::ContextSplit context_split = {};
 };
 
-// A job: a model and its local graph on a mesh [rep, dp, tp], with `rows` sequences per part of the
+// A job: a model and its local graph on a mesh [rep, dp, cp, tp], with `rows` sequences per part of the
 // batch.
 class SmallJob {
  public:

@@ -22,7 +22,7 @@ PLANS = [
     # By degrees: the plan includes decisions of flags.
     f"{LLAMA} {DEGREES} --activation_checkpoint.mode=selective --compile.prefetch_forward=2"
     " --parallelism.fsdp_reshard_after_forward=never --training.local_batch_size=2",
-    f"{LLAMA} {DEGREES} --parallelism.axis_names=a,b,c"
+    f"{LLAMA} {DEGREES} --parallelism.axis_names=a,b,c,d"
     " --parallelism.data_parallel_replicate_degree=2 --parallelism.reduce_before_scatter",
     # Recomputation found by a search, node by node.
     f"{LLAMA} --with-optimizer --parallelism.data_parallel_shard_degree=2 --memory.budget=80MiB",

@@ -13,7 +13,8 @@ constexpr ForeignAction kRefused = ForeignAction::kRefused;
 constexpr ForeignAction kIgnored = ForeignAction::kIgnored;
 
 constexpr std::string_view kNoPipeline = "Heddle has no pipeline parallelism yet";
-constexpr std::string_view kNoContext = "Heddle has no context parallelism yet";
+constexpr std::string_view kContextMethod =
+    "use --parallelism.context_parallel_method=allgather or ulysses; Heddle has no ring";
 constexpr std::string_view kNoQuantization = "Heddle has no float8 or MX training yet";
 constexpr std::string_view kProfiler =
     "use `heddle train --profile=COUNT`, or `heddle sim --trace` for a simulated timeline";
@@ -52,7 +53,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"ep", kAlias, "parallelism.expert_parallel_degree"},
     {"etp", kAlias, "parallelism.expert_tensor_parallel_degree"},
     {"pp", kRefused, kNoPipeline, "1"},
-    {"cp", kRefused, kNoContext, "1"},
+    {"cp", kAlias, "parallelism.context_parallel_degree"},
     {"nproc_per_node", kAlias, "nproc"},
     {"module", kAlias, "model"},
     // [job]
@@ -139,10 +140,11 @@ constexpr ForeignKey kForeignKeys[] = {
     {"experimental.pipeline_parallel_*", kIgnored, kNoPipeline},
     {"parallelism.num_pp_microbatches", kIgnored, kNoPipeline},
     {"parallelism.module_fqns_per_model_part", kIgnored, kNoPipeline},
-    {"parallelism.context_parallel_degree", kRefused, kNoContext, "1"},
-    {"experimental.context_parallel_degree", kRefused, kNoContext, "1"},
-    {"parallelism.context_parallel_*", kIgnored, kNoContext},
-    {"experimental.context_parallel_*", kIgnored, kNoContext},
+    {"parallelism.context_parallel_rotate_method", kRefused, kContextMethod},
+    {"experimental.context_parallel_rotate_method", kRefused, kContextMethod},
+    {"experimental.context_parallel_degree", kAlias, "parallelism.context_parallel_degree"},
+    {"parallelism.context_parallel_ptrr_mask_key", kRefused,
+     "--parallelism.context_parallel_load_balancer is headtail or none", "None"},
     {"parallelism.expert_parallel_comm_backend", kRefused, "Heddle has no DeepEP yet", "standard"},
     {"parallelism.enable_compiled_autograd", kIgnored, kAlwaysCompiled, "true"},
     {"experimental.enable_compiled_autograd", kIgnored, kAlwaysCompiled, "true"},

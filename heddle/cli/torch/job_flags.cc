@@ -107,9 +107,25 @@ void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
     flags.Option(fmt::format("--parallelism.{}", preset.degree_flag), parallel.degrees[i],
                  fmt::format("{}; -1: the rest of --world_size", preset.help));
   }
+  flags.Choice<ContextMethod>(
+      "--parallelism.context_parallel_method", parallel.context_method,
+      "attention over context-parallel ranks: allgather (gather keys and values), ulysses "
+      "(exchange positions for heads), or auto (the one that sends fewer bytes; allgather if a load "
+      "balancer is named)",
+      {{"auto", ContextMethod::kAuto},
+       {"allgather", ContextMethod::kAllGather},
+       {"ulysses", ContextMethod::kUlysses}});
+  flags.Choice<ContextOrder>(
+      "--parallelism.context_parallel_load_balancer", parallel.context_order,
+      "positions of each context-parallel rank: headtail (one part from each end of the sequence, "
+      "so that all ranks have the same work), none (consecutive), or auto (headtail unless ranks "
+      "exchange heads)",
+      {{"auto", ContextOrder::kAuto},
+       {"headtail", ContextOrder::kHeadTail},
+       {"none", ContextOrder::kNone}});
   flags.Option("--parallelism.expert_parallel_degree", parallel.expert,
-               "ranks that share the experts of a layer, among the sharding ranks and, unless "
-               "those share each expert, the tensor-parallel ranks",
+               "ranks that share the experts of a layer, among the sharding and context-parallel "
+               "ranks and, unless those share each expert, the tensor-parallel ranks",
                {.least = 1});
   flags.Option("--parallelism.expert_tensor_parallel_degree", parallel.expert_tensor,
                "tensor-parallel ranks that share each expert: 1, or all of them", {.least = 1});

@@ -147,6 +147,9 @@ class PlanParser {
         if (!scan_.Take('[') || !ParseAxes(module.local, ']')) return Expected("`[axis, ...]`");
       } else if (scan_.TakeWord("experts")) {
         if (!ParseExperts(module)) return false;
+      } else if (scan_.TakeWord("context")) {
+        if (!scan_.Take('[') || !ParseAxes(module.context, ']')) return Expected("`[axis, ...]`");
+        module.context_heads = scan_.TakeWord("heads");
       } else if (scan_.TakeWord("why")) {
         size_t at = Here();
         std::string_view word = TakeWord();

@@ -48,6 +48,8 @@ std::string FormatPlan(const Plan& plan) {
     if (!module.local.empty()) out += fmt::format(" local [{}]", Format(mesh, module.local));
     if (!module.experts.empty()) out += fmt::format(" experts [{}]", Format(mesh, module.experts));
     if (module.expert_times != 0) out += fmt::format(" most {}", module.expert_times);
+    if (!module.context.empty()) out += fmt::format(" context [{}]", Format(mesh, module.context));
+    if (module.context_heads) out += " heads";
     if (module.why != Why::kTensor) out += fmt::format(" why {}", Name(module.why));
     if (module.decomposes_log_softmax) out += " write-out";
     out += '\n';

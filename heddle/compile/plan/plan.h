@@ -7,6 +7,7 @@
 //   param "layers.*.attention.wq.weight" store [{tp,dp},-] compute [tp,-]
 //   module "layers.*.attention" in [dp,-,-] out [dp,tp,-]
 //   module "layers.*.moe" local [dp] experts [dp]
+//   module "layers.*.attention" context [cp]
 //   module "loss" in [dp,-,tp] why loss write-out
 //   node "layers.*.feed_forward" aten.mul.Tensor fwd 0 in [dp,-,tp] [dp,-,tp] out [dp,-,tp]
 //   auto
@@ -71,6 +72,11 @@ struct PlanModule {
   // 0: all rows.
   Axes experts = {};
   int64_t expert_times = 0;
+  // The axes that split sequences by position. Causal attention inside gathers keys and values over
+  // them, and sums their gradients in f32. With `context_heads`, ranks exchange positions for heads
+  // instead.
+  Axes context = {};
+  bool context_heads = false;
   // The purpose of redistributions inside and at the boundary.
   Why why = Why::kTensor;
   // Log-softmax is decomposed into smaller ops, so that it can be split.

@@ -138,10 +138,8 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
                                std::span<const Type> operands, std::span<const Type> results,
                                const Mesh& mesh) {
   for (FactorId f = 0; f < factors.factors.size(); ++f) {
-    const Factor& factor = factors.factors[f];
-    if (ways.by_factor[f].empty() || factor.may_be_empty()) continue;
-    if (IsSymbol(factor.size) || !LeavesNoneEmpty(factor.size, ways.by_factor[f], mesh))
-      return std::nullopt;
+    if (ways.by_factor[f].empty()) continue;
+    if (!AcceptsParts(factors.factors[f], ways.by_factor[f], mesh)) return std::nullopt;
   }
   OpSplit out;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -172,6 +170,13 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
     out.results.push_back(*std::move(placement));
   }
   return out;
+}
+
+bool AcceptsParts(const Factor& factor, const Axes& axes, const Mesh& mesh) {
+  if (factor.may_be_empty()) return true;
+  if (IsSymbol(factor.size)) return false;
+  if (factor.counted && factor.size % mesh.Size(axes) != 0) return false;
+  return LeavesNoneEmpty(factor.size, axes, mesh);
 }
 
 bool LeavesNoneEmpty(int64_t size, const Axes& axes, const Mesh& mesh) {

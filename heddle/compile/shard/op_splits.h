@@ -37,6 +37,9 @@ std::optional<OpSplit> SplitBy(const AxisWays& ways, const Factors& factors,
                                std::span<const Type> operands, std::span<const Type> results,
                                const Mesh& mesh);
 
+// Whether the op can be split into the parts of this factor over these axes: none is empty, or all
+// have the same size, if the factor requires that.
+bool AcceptsParts(const Factor& factor, const Axes& axes, const Mesh& mesh);
 // Whether splitting a dimension of this size over these axes leaves no rank with an empty part.
 bool LeavesNoneEmpty(int64_t size, const Axes& axes, const Mesh& mesh);
 

@@ -83,7 +83,7 @@ class Placer {
     // The lengths of parts depend on the order of the axes.
     Axes axes = axes_of_[id];
     axes.Add(axis);
-    return !IsSymbol(factor.size) && LeavesNoneEmpty(factor.size, Ordered(id, axes), mesh_);
+    return AcceptsParts(factor, Ordered(id, axes), mesh_);
   }
 
   // The choices, in the order that breaks ties.

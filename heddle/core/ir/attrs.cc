@@ -12,7 +12,8 @@
 namespace heddle {
 namespace {
 
-constexpr std::string_view kWhyNames[] = {"unshard", "grad", "tensor", "expert", "loss", "norm"};
+constexpr std::string_view kWhyNames[] = {"unshard", "grad", "tensor", "expert",
+                                          "loss",    "norm", "context"};
 constexpr std::string_view kMemoryFormatNames[] = {"contiguous", "preserve", "channels_last"};
 
 // The first `count` enumerators, by their names.

@@ -19,7 +19,7 @@
 namespace heddle {
 
 // The purpose of a collective. The code that inserts the collective sets it; no pass infers it.
-enum class Why : uint8_t { kUnshard, kGrad, kTensor, kExpert, kLoss, kNorm };
+enum class Why : uint8_t { kUnshard, kGrad, kTensor, kExpert, kLoss, kNorm, kContext };
 enum class MemoryFormat : uint8_t { kContiguous, kPreserve, kChannelsLast };
 
 // The name in the text: `unshard`, `contiguous`.

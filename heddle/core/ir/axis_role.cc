@@ -6,8 +6,8 @@ namespace heddle {
 namespace {
 
 // By role.
-constexpr std::array<std::string_view, 7> kRoleNames = {"none",   "replicate", "shard",   "tensor",
-                                                        "expert", "context",   "pipeline"};
+constexpr std::array<std::string_view, 8> kRoleNames = {
+    "none", "replicate", "shard", "tensor", "expert", "context", "pipeline", "headtail"};
 
 }  // namespace
 
@@ -21,7 +21,8 @@ std::optional<AxisRole> ParseAxisRole(std::string_view name) {
 }
 
 AxisRole UsualRole(std::string_view name) {
-  for (AxisRole role : {AxisRole::kReplicate, AxisRole::kShard, AxisRole::kTensor}) {
+  for (AxisRole role :
+       {AxisRole::kReplicate, AxisRole::kShard, AxisRole::kContext, AxisRole::kTensor}) {
     if (name == UsualName(role)) return role;
   }
   if (!name.starts_with(UsualName(AxisRole::kShard))) return AxisRole::kNone;

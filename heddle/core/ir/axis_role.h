@@ -8,8 +8,18 @@
 namespace heddle {
 
 // kReplicate and kShard split the batch; kShard also splits parameters. Over kExpert, parameters
-// are split like over kShard, and experts are shared.
-enum class AxisRole : uint8_t { kNone, kReplicate, kShard, kTensor, kExpert, kContext, kPipeline };
+// are split like over kShard, and experts are shared. Over kContext, sequences are split by
+// position. kHeadTail is the same with positions in head-tail order (positions.h).
+enum class AxisRole : uint8_t {
+  kNone,
+  kReplicate,
+  kShard,
+  kTensor,
+  kExpert,
+  kContext,
+  kPipeline,
+  kHeadTail
+};
 // `tensor`
 std::string_view Name(AxisRole role);
 std::optional<AxisRole> ParseAxisRole(std::string_view name);
@@ -19,6 +29,7 @@ constexpr std::string_view UsualName(AxisRole role) {
   switch (role) {
     case AxisRole::kReplicate: return "dp_replicate";
     case AxisRole::kShard: return "dp";
+    case AxisRole::kContext: return "cp";
     case AxisRole::kTensor: return "tp";
     default: return "";
   }
@@ -35,5 +46,9 @@ AxisRole UsualRole(std::string_view name);
 
 // Whether ranks along an axis of this role have different parts of the batch.
 bool SplitsBatch(AxisRole role);
+// Whether ranks along an axis of this role have different positions of the same sequences.
+constexpr bool SplitsPositions(AxisRole role) {
+  return role == AxisRole::kContext || role == AxisRole::kHeadTail;
+}
 
 }  // namespace heddle

@@ -28,10 +28,11 @@ class RuleReader {
       scan_.set_offset(close + 1);
       if (word == "linear") {
         AddLinear(out_, inner);
-      } else if (word == "local" || word == "masked" || word == "nonempty") {
-        bool Factor::*mark = word == "local"    ? &Factor::local
-                             : word == "masked" ? &Factor::masked
-                                                : &Factor::nonempty;
+      } else if (word == "local" || word == "masked" || word == "counted" || word == "nonempty") {
+        bool Factor::*mark = word == "local"     ? &Factor::local
+                             : word == "masked"  ? &Factor::masked
+                             : word == "counted" ? &Factor::counted
+                                                 : &Factor::nonempty;
         for (std::string_view name : Split(inner, ' '))
           out_.factors[Named(Trim(name))].*mark = true;
       } else if (!SetKinds(word, inner)) {
@@ -252,6 +253,7 @@ std::string Format(const Factors& factors) {
   AppendKinds(out, factors.factors, "whole", FactorKind::kWhole, std::nullopt);
   AppendMarks(out, factors.factors, "local", &Factor::local);
   AppendMarks(out, factors.factors, "masked", &Factor::masked);
+  AppendMarks(out, factors.factors, "counted", &Factor::counted);
   AppendMarks(out, factors.factors, "nonempty", &Factor::nonempty);
   AppendOperands(out, "linear", factors.linear);
   if (!factors.unread.empty()) AppendOperands(out, "unread", {factors.unread});

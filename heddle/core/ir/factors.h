@@ -5,8 +5,8 @@
 // partial. The op is linear in operand 0 and in operand 1 separately, so a partial operand gives a
 // partial result.
 //
-// `local{t}`, `masked{v}`, `nonempty{s}` and `unread{0}`: see Factor::local, Factor::masked,
-// Factor::nonempty and Factors::unread.
+// `local{t}`, `masked{v}`, `counted{s}`, `nonempty{s}` and `unread{0}`: see Factor::local,
+// Factor::masked, Factor::counted, Factor::nonempty and Factors::unread.
 //
 // A dimension may have several factors, the outermost first: `(b s)` merges two. An operand without
 // a factor is replicated over an axis that splits it.
@@ -45,13 +45,16 @@ struct Factor {
   // Positions along this factor are looked up by number. A rank with a part of them shifts the
   // numbers and ignores those of other ranks. No part may be empty.
   bool masked = false;
+  // The op depends on positions along this factor, like a causal mask. A rank with a part of them
+  // runs an op that knows where its part begins. All parts have the same size.
+  bool counted = false;
   // The op's kernels do not accept an empty part of it.
   bool nonempty = false;
 
   // Whether ranks may have an empty part. The maximum of an empty set is undefined.
   bool may_be_empty() const {
     bool has_neutral = kind != FactorKind::kReduce || reduce == ReduceOp::kSum;
-    return !masked && !nonempty && has_neutral;
+    return !masked && !counted && !nonempty && has_neutral;
   }
 };
 

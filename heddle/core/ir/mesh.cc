@@ -73,7 +73,7 @@ class MeshParser {
       return At(begin, word.size(),
                 MakeDiagnostic(Diag::kSyntax,
                                "`{}` is not the role of a mesh axis; roles are none, replicate, "
-                               "shard, tensor, expert, context and pipeline",
+                               "shard, tensor, expert, context, pipeline and headtail",
                                word));
     role = *written;
     return Done{};

@@ -1,5 +1,6 @@
 // Fused attention kernels. Queries are [batch, heads, positions, size]. Keys and values may have
 // fewer heads; a group of query heads shares each of them.
+#include "heddle/core/ir/positions.h"
 #include "heddle/core/ops/op_rules.h"
 
 namespace heddle {
@@ -108,8 +109,56 @@ Result<Types> EfficientBackwardShape(const OpArgs& args) {
   return results;
 }
 
-// Batches and groups of heads are independent. So are query positions, unless the mask depends on
-// them.
+// Fails unless the queries are one of equal parts of the positions, over the axes of `over`.
+Status CheckPart(const OpArgs& args, size_t q) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, q));
+  Axes over = args.AxesOf("over");
+  if (over.empty())
+    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
+  for (AxisId axis : over) {
+    if (axis >= args.mesh().axes().size())
+      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
+                   args.mesh().axes().size());
+  }
+  Dim queries = args.dims(q)[2];
+  Dim keys = args.dims(q + 1)[2];
+  int64_t ranks = args.mesh().Size(over);
+  if (IsSymbol(queries) || IsSymbol(keys) || queries < 1 || keys % ranks != 0 ||
+      keys / ranks != queries)
+    return Error(Diag::kShapeMismatch, "{} queries are not one of {} equal parts of {} positions",
+                 DimText(args, queries), ranks, DimText(args, keys));
+  if (IsHeadTail(over, args.mesh()) && keys % (2 * ranks) != 0)
+    return Error(Diag::kShapeMismatch,
+                 "{} positions in head-tail order are not a multiple of two parts for each of {} "
+                 "ranks",
+                 keys, ranks);
+  return Done{};
+}
+
+Result<Types> PartShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckPart(args, 0));
+  return CpuFlashShape(args);
+}
+
+Result<Types> PartBackwardShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckPart(args, 1));
+  return BackwardShape(args);
+}
+
+// Whether the op has a form for a part of the queries, `shard.attention`: flash attention without
+// dropout and with no other mask than the causal one.
+bool TakesPartOfQueries(const OpArgs& args, const Layout& layout) {
+  bool flash = args.op().name().find("_flash_attention") != std::string_view::npos;
+  if (!flash || !SameValue(args.attr("dropout_p"), 0.0)) return false;
+  size_t first_mask = layout.backward ? layout.out + 2 : 3;
+  for (size_t i = first_mask; i < args.size(); ++i) {
+    if (args.has(i) && args[i].rank() > 1) return false;
+  }
+  return args.dims(layout.query)[2] == args.dims(layout.query + 1)[2];
+}
+
+// Batches and groups of heads are independent. So are query positions. With a causal mask, a part
+// of them must know where it begins.
 Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   Layout layout = LayoutOf(args);
   const Dims& query = args.dims(layout.query);
@@ -120,12 +169,16 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   FactorId g = factors.Add("g", key[1]);
   DimFactors heads{g};
   if (grouped) heads.push_back(factors.Add("r", query[1] / key[1], FactorKind::kWhole));
-  bool causal = args.Bool("is_causal");
+  // Localizing has split the queries of `shard.attention` already.
+  bool part = args.op().schema.Find("is_causal") == nullptr;
+  bool causal = !part && args.Bool("is_causal");
+  bool counted = causal && TakesPartOfQueries(args, layout);
   // In backward, every query position contributes to the gradients of all keys.
-  FactorKind queries = causal            ? FactorKind::kWhole
-                       : layout.backward ? FactorKind::kReduce
-                                         : FactorKind::kKeep;
+  FactorKind queries = part || (causal && !counted) ? FactorKind::kWhole
+                       : layout.backward            ? FactorKind::kReduce
+                                                    : FactorKind::kKeep;
   FactorId s = factors.Add("s", query[2], queries);
+  factors.factors[s].counted = counted;
   // CPU kernels divide by the number of heads and by the length of a block of queries.
   factors.factors[g].nonempty = true;
   factors.factors[s].nonempty = true;
@@ -209,6 +262,12 @@ constexpr OpDef Attention(std::string_view schema, ShapeFn shape, std::string_vi
           .example = example};
 }
 
+constexpr OpDef OwnQueries(std::string_view schema, ShapeFn shape, std::string_view example) {
+  OpDef def = Attention(schema, shape, example);
+  def.view = View::kLocal;
+  return def;
+}
+
 }  // namespace
 
 HEDDLE_DEFINE_OP(_scaled_dot_product_flash_attention_for_cpu)
@@ -277,5 +336,22 @@ Attention(
     BackwardShape,
     "(bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,3,8,16], bf16[2,3,8,16], bf16[2,6,8,16], "
     "f32[2,6,8,1], i64[], i64[], max_q=8, max_k=8, dropout_p=0.0, is_causal=true)");
+
+// Causal attention of this rank's queries, which are one of equal parts of the positions, over the
+// keys of all positions.
+HEDDLE_DEFINE_OP(shard_attention)
+OwnQueries(
+    "shard::attention(Tensor query, Tensor key, Tensor value, *, Axes over, float? scale=None) -> "
+    "(Tensor output, Tensor logsumexp)",
+    PartShape, "(f32[2,6,2,16], f32[2,3,8,16], f32[2,3,8,16], over=[dp])");
+// The gradients of keys and values are this rank's summands.
+HEDDLE_DEFINE_OP(shard_attention_backward)
+OwnQueries(
+    "shard::attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor "
+    "out, Tensor logsumexp, *, Axes over, float? scale=None) -> (Tensor grad_query, Tensor "
+    "grad_key, Tensor grad_value)",
+    PartBackwardShape,
+    "(f32[2,6,2,16], f32[2,6,2,16], f32[2,3,8,16], f32[2,3,8,16], f32[2,6,2,16], f32[2,6,2], "
+    "over=[dp])");
 
 }  // namespace heddle

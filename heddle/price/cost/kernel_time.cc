@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "heddle/core/ir/positions.h"
+
 namespace heddle::price {
 namespace {
 
@@ -53,7 +55,13 @@ const Type* OperandCalled(const OpArgs& args, std::string_view name) {
 }
 
 double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
-  auto named = device.attention.find(args.op().name());
+  bool part = args.op().schema.Find("over") != nullptr;
+  bool backward = args.op().name().ends_with("_backward");
+  // A part of the queries runs as flash attention.
+  std::string_view kernel = !part      ? args.op().name()
+                            : backward ? "aten._scaled_dot_product_flash_attention_backward"
+                                       : "aten._scaled_dot_product_flash_attention";
+  auto named = device.attention.find(kernel);
   const AttentionFigures& figures =
       named != device.attention.end() ? named->second : device.any_attention;
   const Type* query = OperandCalled(args, "query");
@@ -68,6 +76,13 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
   double keys = size(*key, 2);
   bool causal = args.op().schema.Find("is_causal") != nullptr && args.Bool("is_causal");
   double mean = causal ? std::min(keys, (keys + figures.block) / 2) : keys;
+  if (part) {
+    // In head-tail order, all ranks have the mean of all queries. Otherwise the slowest rank has
+    // the last ones, and a step takes as long as it does.
+    bool even = IsHeadTail(args.AxesOf("over"), args.mesh());
+    mean = std::min(keys, even ? (keys + figures.block) / 2
+                               : keys - (size(*query, 2) - figures.block) / 2);
+  }
   double blocks = size(*query, 0) * size(*query, 1) * std::ceil(size(*query, 2) / figures.block);
   // Keys that one core processes: the average if the cores share the work evenly, but at least the
   // longest block, which cannot be divided.

@@ -8,7 +8,7 @@ let colors = {};
 function readColors() {
   const style = getComputedStyle(document.documentElement);
   const names = ["ink", "muted", "faint", "line", "panel", "ground", "accent", "fwd", "bwd", "opt", "launch", "exposed",
-    "unshard", "grad", "tensor", "expert", "loss", "norm", "copy",
+    "unshard", "grad", "tensor", "expert", "context", "loss", "norm", "copy",
     "held0", "held1", "held2", "held3", "held4", "held5", "held6"];
   colors = Object.fromEntries(names.map((name) => [name, style.getPropertyValue("--" + name).trim()]));
   hatch = null;

@@ -42,7 +42,7 @@ function showLegend() {
   const phases = new Set(graph.steps.flatMap((step) => [...new Set(step.nodes.phase)].map((p) => PHASES[p])));
   const whys = new Set(graph.steps.flatMap((step) => step.collectives.why.map((why) => text(step, why))));
   const shown = entries.filter(([color]) => !PHASES.includes(color) || phases.has(color));
-  for (const why of ["unshard", "grad", "tensor", "expert", "loss", "norm"]) if (whys.has(why)) shown.push([why, why]);
+  for (const why of ["unshard", "grad", "tensor", "expert", "context", "loss", "norm"]) if (whys.has(why)) shown.push([why, why]);
   byId("legend").replaceChildren(...shown.map(([color, name]) => {
     const dot = element("i");
     if (color === "exposed") dot.className = "hatch"; else dot.style.background = `var(--${color})`;
@@ -280,7 +280,7 @@ function start() {
   readColors();
   buildHelp();
   showTerms(["step", "compute", "exposed", "hidden", "at least", "critical path", "peak memory", "MFU", "tokens/s", "queued", "unit",
-    "unshard", "grad", "tensor", "expert", "loss", "norm"]);
+    "unshard", "grad", "tensor", "expert", "context", "loss", "norm"]);
   const choice = byId("graphs");
   graphs.forEach((g, i) => {
     const option = element("option", "", "@" + g.steps[0].graph);

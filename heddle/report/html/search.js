@@ -194,7 +194,7 @@ function showSearch() {
     figure("peak memory", formatBytes(best.peak), `${formatShare(best.peak, search.budget)} of ${formatBytes(search.budget)}`));
   showLegend();
   showPlans();
-  showTerms(["tokens/s", "step", "exposed", "compute", "peak memory", "budget", "dp, dp_replicate, tp, ep", "micro-batches", "min-cut, selective, full",
+  showTerms(["tokens/s", "step", "exposed", "compute", "peak memory", "budget", "dp, dp_replicate, cp, tp, ep", "micro-batches", "min-cut, selective, full",
     "reshard never", "scheduled by overlap"]);
   choose(0);
   byId("theme").onclick = toggleTheme;

@@ -14,6 +14,7 @@
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "heddle/run/eager/context_attention.h"
 #include "heddle/run/eager/thread_group.h"
 
 namespace heddle::run {
@@ -25,11 +26,18 @@ at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels) {
 }
 
 std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,
-                                         int64_t parts, int64_t part) {
+                                         const EagerPart& rows, const EagerPart& positions) {
   std::vector<at::Tensor> local;
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool batch = model.inputs[i].role == InputRole::kBatch;
-    local.push_back(batch ? EagerChunk(inputs[i], 0, parts, part).contiguous() : inputs[i]);
+    at::Tensor input = batch ? EagerChunk(inputs[i], 0, rows.parts, rows.part) : inputs[i];
+    bool has_positions = batch || model.inputs[i].name.starts_with("rope");
+    if (has_positions && positions.parts > 1) {
+      int64_t dim = batch ? 1 : 0;
+      input = input.index_select(dim, EagerPositions(input.size(dim), positions.parts,
+                                                     positions.part, positions.head_tail));
+    }
+    local.push_back(batch ? input.contiguous() : input);
   }
   return local;
 }
@@ -45,7 +53,7 @@ EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
                                                        std::span<const at::Tensor> params,
                                                        std::span<const at::Tensor> inputs,
                                                        const at::Tensor& count) const {
-  StepResult ran = model_.loss_sum(params, EagerLocalInputs(model_, inputs, ranks(), rank));
+  StepResult ran = model_.loss_sum(params, EagerLocalInputs(model_, inputs, {ranks(), rank}));
   at::Tensor loss = at::div(ran.loss, count);
   std::vector<at::Tensor> grads = torch::autograd::grad(
       {loss}, torch::autograd::variable_list(params.begin(), params.end()), {at::ones_like(loss)});

@@ -41,9 +41,17 @@ struct EagerStep {
 
 // Returns the divisor of the summed loss of a batch.
 at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels);
-// Returns the inputs of one of `parts` equal parts of the rows of a batch. Buffers are whole.
+// One of `parts` equal parts.
+struct EagerPart {
+  int64_t parts = 1;
+  int64_t part = 0;
+  // For positions: see ContextSplit.
+  bool head_tail = false;
+};
+// Returns the inputs for a part of the rows of a batch, and for a part of the positions. Buffers
+// that do not depend on positions are whole.
 std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,
-                                         int64_t parts, int64_t part);
+                                         const EagerPart& rows, const EagerPart& positions = {});
 
 class EagerDataParallel {
  public:

@@ -244,6 +244,12 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
       return MoveRows::apply(products(there, ends.to(at::kInt)), counts, &rank, /*there=*/false);
     });
   }
+  if (options_.context) {
+    weights.ReplaceAttention([this](const at::Tensor& query, const at::Tensor& key,
+                                    const at::Tensor& value, std::optional<double> scale) {
+      return ContextAttention(*options_.context, options_.context_split, query, key, value, scale);
+    });
+  }
   at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     ScopeGuard scope(fmt::format("layers.{}", layer));

@@ -1,20 +1,15 @@
-// A decoder as one tensor-parallel and expert-parallel rank runs it, with explicit collectives.
+// A decoder as one rank of tensor, context and expert parallelism runs it, with explicit
+// collectives.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <string_view>
 
-#include "heddle/run/eager/thread_group.h"
+#include "heddle/run/eager/context_attention.h"
 #include "heddle/run/models/model.h"
 
 namespace heddle::run {
-
-// A rank in a group.
-struct GroupRank {
-  ThreadGroup* group = nullptr;
-  int64_t member = 0;
-};
 
 // Returns the dimension of a weight that is split over tensor-parallel ranks. Returns nullopt for
 // norms, routers, and projections to latents, which are replicated. With `own_tokens`, each rank
@@ -27,6 +22,9 @@ struct SliceOptions {
   GroupRank tensor;
   // Unset without expert parallelism.
   std::optional<GroupRank> experts = std::nullopt;
+  // Unset without context parallelism.
+  std::optional<GroupRank> context = std::nullopt;
+  ContextSplit context_split = {};
   // Tensor-parallel ranks route their own tokens and have whole experts. Otherwise they split each
   // expert.
   bool own_tokens = false;

@@ -44,12 +44,15 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     return dim ? EagerChunk(whole, *dim, options.tensor.tensor, slice) : whole;
   };
   // Among the ranks of a shard group, the ranks that share experts are consecutive.
+  int64_t context = options.tensor.context;
   int64_t inner = options.expert / (own_tokens() ? options.tensor.tensor : 1);
+  bool shares = inner > 1;
+  if (!shares) inner = context;
   for (int64_t slice = 0; slice < options.tensor.tensor; ++slice)
-    add(false, {data.replicate, data.shard, inner}, dense_,
+    add(false, {data.replicate, data.shard, inner, context}, dense_,
         [&](size_t i) { return slice_of(params[i], i, slice); });
   for (int64_t piece = 0; !specs[1].empty() && piece < pieces(); ++piece) {
-    add(true, {data.replicate, copies()}, stacks_, [&](size_t i) {
+    add(true, {data.replicate, copies(), shares ? 1 : context}, stacks_, [&](size_t i) {
       at::Tensor experts = EagerChunk(params[i], 0, options.expert, expert_rank(piece));
       return slice_of(experts, i, slice(piece));
     });
@@ -59,7 +62,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
 void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> inputs,
                               const at::Tensor& count, StepParts& parts) const {
   const TensorParallelOptions& tensor = options_.tensor;
-  int64_t batch_ranks = tensor.data.replicate * tensor.data.shard;
+  int64_t batch_ranks = tensor.data.replicate * tensor.data.shard / tensor.context;
   std::vector<std::vector<at::Tensor>> dense;
   std::vector<std::vector<at::Tensor>> stacks;
   for (const ShardedState& state : dense_) dense.push_back(state.Gather(replica));
@@ -73,6 +76,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
   };
   std::deque<ThreadGroup> slices = make_groups(tensor.tensor);
   std::deque<ThreadGroup> groups = make_groups(options_.expert);
+  std::deque<ThreadGroup> contexts = make_groups(tensor.context);
   auto group = [&](int64_t member) {
     int64_t width = options_.expert_tensor;
     return static_cast<size_t>(member / pieces() * width + member % width);
@@ -91,8 +95,15 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
     options.own_tokens = own_tokens();
     options.sequence_parallel = tensor.sequence_parallel && tensor.tensor > 1;
     options.split_loss = tensor.split_loss && tensor.tensor > 1;
+    options.context_split = tensor.context_split;
+    int64_t position = dense_at(rank) % tensor.context;
+    if (tensor.context > 1) {
+      int64_t at = member / (tensor.context * tensor.tensor) * tensor.tensor + slice(rank);
+      options.context = GroupRank{&contexts[static_cast<size_t>(at)], position};
+    }
     std::vector<at::Tensor> local =
-        EagerLocalInputs(model_, inputs, batch_ranks, rank / tensor.tensor);
+        EagerLocalInputs(model_, inputs, {batch_ranks, dense_at(rank) / tensor.context},
+                         {tensor.context, position, tensor.context_split.head_tail});
     StepResult ran = DecoderSlice(model_, options).LossSum(params, local);
     at::Tensor loss = at::div(ran.loss, count);
     auto r = static_cast<size_t>(rank);
@@ -113,7 +124,7 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
       work(member);
     } catch (...) {
       // Tells the other ranks not to wait for this one.
-      for (std::deque<ThreadGroup>* list : {&slices, &groups}) {
+      for (std::deque<ThreadGroup>* list : {&slices, &groups, &contexts}) {
         for (ThreadGroup& group : *list) group.GiveUp(std::current_exception());
       }
       throw;

@@ -1,8 +1,8 @@
-// Eager expert parallelism with FSDP2 or HSDP and tensor parallelism, without a graph. For a model
-// without shared experts this is tensor parallelism only.
+// Eager expert parallelism with FSDP2 or HSDP, context and tensor parallelism, without a graph. For
+// a model without shared experts this is context and tensor parallelism only.
 //
-// The mesh is [replicate, shard, tensor]. The ranks of a replica are threads that exchange tensors
-// in collectives (thread_group.h). Every `expert` consecutive ranks share the experts: each has an
+// The mesh is [replicate, shard, tensor], where `shard` includes context parallelism. The ranks of a
+// replica are threads that exchange tensors in collectives (thread_group.h). Every `expert` consecutive ranks share the experts: each has an
 // equal part of every stack. If tensor-parallel ranks split each expert, such a group has each of
 // their slices once. The ranks of a replica that have the same part of a stack shard it among
 // themselves. The ranks with the same tensor-parallel slice shard all other parameters.
@@ -11,15 +11,21 @@
 #include <span>
 #include <vector>
 
+#include "heddle/run/eager/context_attention.h"
 #include "heddle/run/eager/data_parallel.h"
 #include "heddle/run/eager/sharded_state.h"
 
 namespace heddle::run {
 
 struct TensorParallelOptions {
+  // `shard` counts the ranks of context parallelism.
   DataParallelOptions data;
   // Rank = (replica * shard + part) * tensor + slice.
   int64_t tensor = 1;
+  // Number of consecutive parts of `shard` that have the same sequences, each with an equal part of
+  // the positions.
+  int64_t context = 1;
+  ContextSplit context_split = {};
   bool sequence_parallel = true;
   // Computes the loss on logits that are split by vocabulary; otherwise gathers them.
   bool split_loss = true;

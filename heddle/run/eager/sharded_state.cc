@@ -32,6 +32,7 @@ ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at:
     : replicate_(ranks.replicate),
       shard_(ranks.shard),
       inner_(ranks.inner),
+      innermost_(ranks.innermost),
       reducer_(reducer),
       reduce_type_(reduce_type) {
   std::map<std::string, size_t> unit_at;
@@ -60,7 +61,8 @@ int64_t ShardedState::ShardDim(size_t param) const {
 
 at::Tensor ShardedState::PartOf(const at::Tensor& whole, size_t param, int64_t part) const {
   at::Tensor chunk = EagerChunk(whole, ShardDim(param), shard_ / inner_, part / inner_);
-  return EagerChunk(chunk, ShardDim(param), inner_, part % inner_);
+  chunk = EagerChunk(chunk, ShardDim(param), inner_ / innermost_, part % inner_ / innermost_);
+  return EagerChunk(chunk, ShardDim(param), innermost_, part % innermost_);
 }
 
 std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {

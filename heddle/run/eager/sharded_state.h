@@ -24,6 +24,8 @@ struct StateRanks {
   // Splits a dimension over two mesh axes: every `inner` consecutive ranks share a chunk and split
   // it among themselves. Divides `shard`.
   int64_t inner = 1;
+  // The same for a third axis. Divides `inner`.
+  int64_t innermost = 1;
 };
 
 class ShardedState {
@@ -70,6 +72,7 @@ class ShardedState {
   int64_t replicate_;
   int64_t shard_;
   int64_t inner_;
+  int64_t innermost_;
   Reducer reducer_;
   std::optional<at::ScalarType> reduce_type_;
   std::vector<std::vector<int64_t>> shapes_;

@@ -48,7 +48,7 @@ at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig&
   at::Tensor v = heads("wv");
   q = rotate(q, "q_norm").transpose(1, 2);
   k = rotate(k, "k_norm").transpose(1, 2);
-  at::Tensor out = Attend(q, k, v.transpose(1, 2), std::nullopt, weights.numerics());
+  at::Tensor out = Attend(weights, q, k, v.transpose(1, 2), std::nullopt);
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
@@ -154,7 +154,8 @@ compile::ParallelRules DecoderRules() {
        .out = compile::Flow::kResidual},
       {.pattern = "layers.*.attention",
        .in = compile::Flow::kWhole,
-       .out = compile::Flow::kResidual},
+       .out = compile::Flow::kResidual,
+       .mixes_positions = true},
       {.pattern = "layers.*.ffn_norm",
        .in = compile::Flow::kResidual,
        .out = compile::Flow::kResidual},
@@ -165,6 +166,7 @@ compile::ParallelRules DecoderRules() {
       {.pattern = "output", .in = compile::Flow::kWhole, .out = compile::Flow::kLogits},
       {.pattern = "loss", .in = compile::Flow::kLogits, .why = Why::kLoss},
   };
+  rules.positions = {"rope", "rope_cos", "rope_sin"};
   return rules;
 }
 

@@ -105,7 +105,7 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
       std::pow(static_cast<double>(mla.nope_dim + mla.rope_dim), -0.5) * stretch * stretch;
   q = q.transpose(1, 2);
   k = k.transpose(1, 2);
-  at::Tensor out = Attend(q, k, kv_parts[1].transpose(1, 2), scale, weights.numerics());
+  at::Tensor out = Attend(weights, q, k, kv_parts[1].transpose(1, 2), scale);
   return Linear(weights, "wo", out.transpose(1, 2).reshape({batch, positions, -1}));
 }
 

@@ -233,12 +233,14 @@ std::string_view Name(AttentionKind kind) {
 }
 
 AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics) {
-  if (!numerics.deterministic && HasCudnn(head_size, numerics)) return AttentionKind::kCudnn;
+  bool cudnn = !numerics.deterministic && !numerics.splits_queries;
+  if (cudnn && HasCudnn(head_size, numerics)) return AttentionKind::kCudnn;
   return HasFlash(numerics) ? AttentionKind::kFlash : AttentionKind::kMath;
 }
 
-at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  std::optional<double> scale, const StepNumerics& numerics) {
+at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at::Tensor& key,
+                  const at::Tensor& value, std::optional<double> scale) {
+  const StepNumerics& numerics = weights.numerics();
   AttentionKind kind = numerics.attention;
   if (kind == AttentionKind::kFastest) kind = FastestAttention(query.size(3), numerics);
   if (kind == AttentionKind::kMath) {
@@ -247,6 +249,7 @@ at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tens
         query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
   auto fused = [&](const at::Tensor& values) {
+    if (weights.attention()) return weights.attention()(query, key, values, scale);
     return kind == AttentionKind::kCudnn
                ? CudnnAttention(query, key, values, scale)
                : FlashAttention(query, key, values, scale, numerics.target);

@@ -40,6 +40,8 @@ struct StepNumerics {
   Target target = Target::kCpu;
   // Uses only kernels that give the same bits in every run.
   bool deterministic = false;
+  // Uses only kernels of attention whose queries can be split by position.
+  bool splits_queries = false;
   LossDivisor loss_divisor = LossDivisor::kValidTokens;
   // Sums the gradients of a norm's own uses of its input before the gradients of other uses.
   // DTensor sums in this order where norms are sequence-parallel. In f32 the bits depend on it.
@@ -60,6 +62,11 @@ using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at
 // ranks.
 using ExpertSpread = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& counts,
                                               const ExpertProducts& products)>;
+
+// A fused kernel for causal attention. The rank may have a part of the positions.
+using FusedAttention =
+    std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key,
+                             const at::Tensor& value, std::optional<double> scale)>;
 
 // Weights and buffers by their full names.
 class ModelWeights {
@@ -88,6 +95,9 @@ class ModelWeights {
   // Sets how rows reach experts on other ranks. By default, all experts are local.
   void SpreadExperts(ExpertSpread spread) { spread_ = std::move(spread); }
   const ExpertSpread& spread() const { return spread_; }
+  // Replaces the kernels of attention. By default, all positions are local.
+  void ReplaceAttention(FusedAttention attention) { attention_ = std::move(attention); }
+  const FusedAttention& attention() const { return attention_; }
 
  private:
   std::unordered_map<std::string, at::Tensor> tensors_;
@@ -99,6 +109,7 @@ class ModelWeights {
   mutable std::vector<StepMetric> metrics_;
   StepNumerics numerics_;
   ExpertSpread spread_;
+  FusedAttention attention_;
 };
 
 // Casts to f32, unless the tensor is f64.
@@ -116,12 +127,12 @@ at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
 at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
 // Returns the fastest kernel for heads of `head_size` elements: the first of cuDNN, flash and math
 // that supports the device and the compute type. cuDNN's backward accumulates dQ in a varying
-// order, so deterministic steps do not use it.
+// order, so deterministic steps do not use it. Only flash can split queries.
 AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics);
 // Causal attention. `query` is [batch, heads, positions, size]; keys and values may have fewer
 // heads.
-at::Tensor Attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                  std::optional<double> scale, const StepNumerics& numerics);
+at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at::Tensor& key,
+                  const at::Tensor& value, std::optional<double> scale);
 // Returns the cross entropy in f32 plus `z_loss` times the squared log-normalizers, summed over the
 // tokens whose label counts. `logits` is [batch, positions, vocabulary].
 at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss = 0);

@@ -4,7 +4,9 @@
 #include <ATen/ops/eq.h>
 #include <ATen/ops/full.h>
 
+#include "heddle/core/ir/positions.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/aten/attention_part.h"
 
 namespace heddle::run {
 namespace {
@@ -59,6 +61,48 @@ class LocalStep : public Step {
   bool end_ = false;
 };
 
+// Causal attention of this rank's queries.
+class AttentionStep : public Step {
+ public:
+  AttentionStep(const RunPlan& plan, NodeId node) : Step(Turn::kAlone), plan_(plan), node_(node) {
+    const Attrs& attrs = plan.graph().attrs(node);
+    over_ = std::get<Axes>(*attrs.Find("over"));
+    const AttrValue* scale = attrs.Find("scale");
+    if (scale != nullptr && std::holds_alternative<double>(*scale))
+      scale_ = std::get<double>(*scale);
+  }
+
+  static bool Takes(OpId op) {
+    return op == op::shard_attention || op == op::shard_attention_backward;
+  }
+
+  void Run(size_t at, Tensors& values, Scratch& scratch) const override {
+    plan_.slots().Load(node_, values, scratch.operands);
+    std::span<const at::Tensor* const> o = scratch.operands;
+    if (plan_.graph()[node_].op == op::shard_attention) {
+      auto results = AttendPart(PartOf(at, *o[1]), *o[0], *o[1], *o[2], scale_);
+      scratch.results.assign(results.begin(), results.end());
+    } else {
+      auto results = AttendPartBackward(PartOf(at, *o[2]),
+                                        {*o[0], *o[1], *o[2], *o[3], *o[4], *o[5]}, scale_);
+      scratch.results.assign(results.begin(), results.end());
+    }
+    plan_.slots().Store(node_, scratch.results, values);
+  }
+
+ private:
+  QueryPart PartOf(size_t at, const at::Tensor& key) const {
+    int64_t positions = key.size(2);
+    return {PositionsAt(positions, over_, plan_.mesh(), plan_.ranks()[at]),
+            PositionOrder(positions, over_, plan_.mesh())};
+  }
+
+  const RunPlan& plan_;
+  NodeId node_;
+  Axes over_;
+  std::optional<double> scale_;
+};
+
 // Counts on a GPU. ATen's op reads the largest number on the host, which cannot be recorded.
 class CountStep : public Step {
  public:
@@ -101,6 +145,7 @@ at::Tensor CountNumbers(const at::Tensor& numbers, int64_t size) {
 Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
   if (CountStep::Takes(plan_, node)) return CompiledNodes{std::make_unique<CountStep>(plan_, node)};
   OpId op = plan_.graph()[node].op;
+  if (AttentionStep::Takes(op)) return CompiledNodes{std::make_unique<AttentionStep>(plan_, node)};
   bool own = op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
              op == op::mem_reload;
   return own ? CompiledNodes{std::make_unique<LocalStep>(plan_, node)} : CompiledNodes{};

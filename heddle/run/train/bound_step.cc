@@ -1,12 +1,31 @@
 #include "heddle/run/train/bound_step.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
+#include "heddle/core/ir/positions.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/run/runtime/shards.h"
 
 namespace heddle::run {
+
+namespace {
+
+// Puts the positions of a batch or buffer into the order in which ranks have them.
+at::Tensor InRankOrder(at::Tensor tensor, const Placement& placement, const Mesh& mesh) {
+  for (size_t d = 0; d < placement.splits.size(); ++d) {
+    if (!IsHeadTail(placement.splits[d], mesh)) continue;
+    auto dim = static_cast<int64_t>(d);
+    std::vector<at::Tensor> parts;
+    for (const Part& part : PositionOrder(tensor.size(dim), placement.splits[d], mesh))
+      parts.push_back(tensor.narrow(dim, part.begin, part.size));
+    tensor = at::cat(parts, dim);
+  }
+  return tensor;
+}
+
+}  // namespace
 
 StepNumbers::StepNumbers(c10::Device device)
     : step(at::empty({}, at::TensorOptions().device(device).dtype(at::kFloat))),
@@ -101,8 +120,12 @@ std::vector<StepMetric> BoundStep::metrics() const {
 
 at::Tensor BoundStep::ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const {
   const Graph& graph = program_.graph();
-  at::Tensor shard = ShardOf(whole, graph.placements()[graph.inputs()[i].global.placement],
-                             program_.module().mesh, program_.ranks()[at]);
+  const Input& input = graph.inputs()[i];
+  const Placement& placement = graph.placements()[input.global.placement];
+  const Mesh& mesh = program_.module().mesh;
+  bool buffer = input.role == InputRole::kBuffer;
+  at::Tensor shard = ShardOf(buffer ? InRankOrder(whole, placement, mesh) : whole, placement, mesh,
+                             program_.ranks()[at]);
   // An unsplit tensor is shared by all ranks, so none may update it in place.
   return updates_[i] && shard.is_same(whole) ? shard.clone() : shard;
 }
@@ -150,7 +173,7 @@ Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t fir
     Placement rest = graph.placements()[graph.inputs()[i].global.placement];
     if (!rest.splits.empty()) rest.splits[0] = {};
     rest.Normalize();
-    return ShardOf(rows, rest, mesh, program_.ranks()[at]);
+    return ShardOf(InRankOrder(rows, rest, mesh), rest, mesh, program_.ranks()[at]);
   };
   Axes split = graph.placements()[graph.inputs()[*tokens_].global.placement].split(0);
   std::map<int64_t, Batch> made;

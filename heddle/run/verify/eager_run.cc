@@ -72,19 +72,27 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
       "use --against=none to train the graph only, or --against=PIPELINE to compare two pipelines";
   // Their ranks are threads that synchronize in backward, but on a GPU autograd has one thread for
   // all.
-  if ((options.tensor > 1 || options.expert > 1) && !options.device.is_cpu())
-    return Error(Diag::kBadChoice,
-                 "eager {} parallelism runs on cpu only, but --parallelism.{}_parallel_degree is "
-                 "{}; {}",
-                 options.tensor > 1 ? "tensor" : "expert", options.tensor > 1 ? "tensor" : "expert",
-                 options.tensor > 1 ? options.tensor : options.expert, kInstead);
-  for (auto [name, weight] : {std::pair("z_loss", model.numerics.z_loss),
-                              std::pair("aux_loss", model.numerics.aux_loss)}) {
-    if (options.tensor > 1 && weight > 0)
+  const std::pair<std::string_view, int64_t> kinds[] = {
+      {"tensor", options.tensor}, {"context", options.context}, {"expert", options.expert}};
+  for (auto [kind, degree] : kinds) {
+    if (degree > 1 && !options.device.is_cpu())
       return Error(Diag::kBadChoice,
-                   "eager tensor parallelism does not support --training.{}, which is {}; {}", name,
-                   weight, kInstead);
+                   "eager {0} parallelism runs on cpu only, but "
+                   "--parallelism.{0}_parallel_degree is {1}; {2}",
+                   kind, degree, kInstead);
   }
+  auto refuse = [&](std::string_view kind, std::string_view name, double weight) -> Status {
+    if (weight <= 0) return Done{};
+    return Error(Diag::kBadChoice,
+                 "eager {} parallelism does not support --training.{}, which is {}; {}", kind, name,
+                 weight, kInstead);
+  };
+  if (options.tensor > 1) {
+    HEDDLE_RETURN_IF_ERROR(refuse("tensor", "z_loss", model.numerics.z_loss));
+    HEDDLE_RETURN_IF_ERROR(refuse("tensor", "aux_loss", model.numerics.aux_loss));
+  }
+  if (options.context > 1)
+    HEDDLE_RETURN_IF_ERROR(refuse("context", "aux_loss", model.numerics.aux_loss));
   if (options.tensor == 1 || model.config.family->attention != nullptr) return Done{};
   return Error(Diag::kBadChoice,
                "{} has no eager tensor parallelism, but --parallelism.tensor_parallel_degree is "
@@ -102,8 +110,14 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
   data.threads = options.threads;
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
-  TensorParallelOptions tensor{data, options.tensor, options.sequence_parallel, options.split_loss};
-  if (options.expert > 1 || options.tensor > 1) {
+  TensorParallelOptions tensor{data,
+                               options.tensor,
+                               options.context,
+                               options.context_split,
+                               options.sequence_parallel,
+                               options.split_loss};
+  tensor.data.shard *= options.context;
+  if (options.expert > 1 || options.tensor > 1 || options.context > 1) {
     // Without expert parallelism, tensor-parallel ranks split each expert.
     int64_t expert_tensor = options.expert > 1 ? options.expert_tensor : options.tensor;
     return std::unique_ptr<TrainingRun>(std::make_unique<EagerRun<EagerExpertParallel>>(

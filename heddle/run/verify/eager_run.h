@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "heddle/run/capture/capture.h"
+#include "heddle/run/eager/context_attention.h"
 #include "heddle/run/runtime/reducer.h"
 #include "heddle/run/train/session.h"
 #include "heddle/run/train/training_run.h"
@@ -11,9 +12,12 @@
 namespace heddle::run {
 
 struct EagerOptions {
-  // Degrees of parallelism. Rank = (replica * shard + part) * tensor + slice.
+  // Degrees of parallelism, the slowest first in the order of ranks: replicate, shard, context,
+  // tensor.
   int64_t replicate = 1;
   int64_t shard = 1;
+  int64_t context = 1;
+  ContextSplit context_split = {};
   int64_t tensor = 1;
   // Number of ranks of a replica that share the experts.
   int64_t expert = 1;
@@ -25,8 +29,8 @@ struct EagerOptions {
   OptimizerOptions optimizer;
   // Sums gradients in bf16.
   bool narrow_grads = false;
-  // Number of threads for ranks without tensor or expert parallelism. With it, every rank has its
-  // own thread.
+  // Number of threads for ranks without context, tensor or expert parallelism. With it, every rank
+  // has its own thread.
   int64_t threads = 1;
   ParamSource params;
   BatchSource batches;

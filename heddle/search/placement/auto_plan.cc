@@ -128,8 +128,8 @@ Status CheckRequest(const Module& module, const compile::Plan& plan) {
   if (module.graphs.size() != 1)
     return Error(Diag::kPlan, "`auto` is for one graph, the module has {}", module.graphs.size());
   for (const compile::PlanModule& layer : plan.modules) {
-    if (!layer.local.empty() || !layer.experts.empty() || layer.decomposes_log_softmax ||
-        layer.why != Why::kTensor)
+    if (!layer.local.empty() || !layer.experts.empty() || !layer.context.empty() ||
+        layer.decomposes_log_softmax || layer.why != Why::kTensor)
       return Error(Diag::kPlan,
                    "line {} of the plan: with `auto`, a `module` statement says `in` and `out`, "
                    "and nothing else",

@@ -164,7 +164,7 @@ std::optional<NodeCut> CutRules::OfFactors(NodeId node, const Seed& seed) {
   std::optional<FactorCut> of = FactorAt(*factors, tensor[seed.cut.dim], seed.cut.blocks);
   if (!of) return std::nullopt;
   const Factor& factor = factors->factors[of->factor];
-  if (factor.kind != FactorKind::kKeep || factor.masked) return std::nullopt;
+  if (factor.kind != FactorKind::kKeep || factor.masked || factor.counted) return std::nullopt;
   NodeCut cut = Empty(node);
   for (size_t i = 0; i < cut.operands.size(); ++i) {
     if (!CutOf(*factors, factors->operands[i], *of, cut.operands[i])) return std::nullopt;

@@ -150,7 +150,8 @@ std::optional<NodeCut> TokenRegion::OfFactors(NodeId node) {
   if (!loop) return std::nullopt;
   const Factor& factor = factors->factors[*loop];
   bool reduces = factor.kind == FactorKind::kReduce && factor.reduce == ReduceOp::kSum;
-  if ((factor.kind != FactorKind::kKeep && !reduces) || factor.masked) return std::nullopt;
+  if (factor.kind != FactorKind::kKeep && !reduces) return std::nullopt;
+  if (factor.masked || factor.counted) return std::nullopt;
   auto place = [&](const TensorFactors& tensor) -> std::optional<Cut> {
     for (uint32_t d = 0; d < tensor.size(); ++d) {
       if (Outermost(*factors, tensor, d) == loop) return Cut{.dim = d, .kind = *kind};

@@ -1,5 +1,5 @@
-// Expert parallelism: ranks share the experts of a mixture. They are data-parallel ranks, and
-// optionally also tensor-parallel ones.
+// Expert parallelism: ranks share the experts of a mixture. They are data-parallel and
+// context-parallel ranks, and optionally also tensor-parallel ones.
 #include <algorithm>
 
 #include "heddle/compile/plan/patterns.h"
@@ -40,8 +40,11 @@ void ChooseExpertAxes(int64_t degree, bool with_tensor, std::vector<MeshAxis>& a
   };
   int64_t tensor = with_tensor ? size_of("tensor") : 1;
   int64_t inside = degree / tensor;
+  int64_t context = inside > 1 ? size_of("context") : 1;
+  inside /= context;
   int64_t outside = size_of("shard") / inside;
   if (inside > 1) options.experts.push_back(options.axes.at("shard"));
+  if (context > 1) options.experts.push_back(options.axes.at("context"));
   if (tensor > 1) options.experts.push_back(options.axes.at("tensor"));
   if (inside == 1 || outside == 1) return;
   std::string& shard = options.axes.at("shard");
@@ -61,7 +64,7 @@ bool IsShared(const PlanDraft& draft, const PlanParam& param) {
 
 BoundaryPlacement OwnTokens(const PlanDraft& draft, AxisId tensor) {
   BoundaryPlacement out{{}, 3};
-  out.placement.splits = {draft.data, {}, {}};
+  out.placement.splits = {draft.data, draft.context, {}};
   // Of a single sequence, each rank has a part. Of several, it has whole sequences, because parts
   // of several would not be contiguous.
   out.placement.splits[Sequences(draft) == 1 ? 1 : 0].Add(tensor);

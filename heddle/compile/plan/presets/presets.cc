@@ -63,10 +63,18 @@ Status FindExpertAxes(PlanDraft& draft) {
   return Done{};
 }
 
+Axes InMeshOrder(const Axes& axes, const Mesh& mesh) {
+  Axes ordered;
+  for (AxisId axis = 0; axis < mesh.axes().size(); ++axis) {
+    if (axes.contains(axis)) ordered.Add(axis);
+  }
+  return ordered;
+}
+
 void AddInputs(PlanDraft& draft) {
   bool batch = std::ranges::any_of(
       draft.graph.inputs(), [](const Input& input) { return input.role == InputRole::kBatch; });
-  if (draft.data.empty() || !batch) return;
+  if ((draft.data.empty() && draft.context.empty()) || !batch) return;
   Placement placement;
   placement.splits = {draft.data};
   draft.plan.inputs.push_back({"*", placement, 1, 0});
@@ -89,6 +97,7 @@ void AddLayers(PlanDraft& draft) {
     PlanModule module{.pattern = rule.pattern};
     if (rule.own_tokens) {
       module.local = draft.data;
+      for (AxisId axis : draft.context) module.local.Add(axis);
       for (AxisId axis : draft.experts) module.local.Add(axis);
       module.experts = draft.experts;
       module.expert_times = draft.options.expert_times;
@@ -102,7 +111,8 @@ void AddLayers(PlanDraft& draft) {
 void DropEmptyModules(PlanDraft& draft) {
   std::set<std::string_view> paths = AllScopePaths(draft.graph);
   std::erase_if(draft.plan.modules, [&](const PlanModule& module) {
-    if (!module.in && !module.out && module.local.empty() && module.why == Why::kTensor)
+    if (!module.in && !module.out && module.local.empty() && module.context.empty() &&
+        module.why == Why::kTensor)
       return true;
     return std::ranges::none_of(
         paths, [&](std::string_view path) { return MatchesPattern(module.pattern, path); });
@@ -119,8 +129,10 @@ Result<Plan> MakePlan(const Graph& graph, const Mesh& mesh, const ParallelRules&
   for (size_t i = 0; i < axes.size(); ++i) {
     if (axes[i] && Presets()[i]->splits_batch) draft.data.Add(*axes[i]);
     if (axes[i] && Presets()[i]->splits_params) draft.sharding.Add(*axes[i]);
+    if (axes[i] && Presets()[i]->role == AxisRole::kContext) draft.context.Add(*axes[i]);
   }
   HEDDLE_RETURN_IF_ERROR(FindExpertAxes(draft));
+  draft.sharding = InMeshOrder(draft.sharding, mesh);
   AddInputs(draft);
   AddParams(draft);
   AddLayers(draft);

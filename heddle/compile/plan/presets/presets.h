@@ -3,8 +3,10 @@
 // Each preset is one kind of parallelism with its own mesh axis, in its own file. `replicate` and
 // `shard` split the batch. Over `replicate`, parameters are replicated (DDP); over `shard`, they
 // are sharded (FSDP); both together are HSDP. `tensor` splits heads, hidden units and the
-// vocabulary and, by default, activations between blocks by position. Expert parallelism has no
-// axis of its own: it uses the inner ranks of `shard`, and those of `tensor`, for the experts.
+// vocabulary and, by default, activations between blocks by position. `context` splits sequences
+// by position everywhere, and shards parameters together with `shard`. Expert parallelism has no
+// axis of its own: it uses the inner ranks of `shard`, and those of `context` and `tensor`, for the
+// experts.
 //
 // A new preset is a file with HEDDLE_DEFINE_PRESET and a line in preset_list.def. Its flags and
 // axes follow.
@@ -40,6 +42,9 @@ struct PresetOptions {
   // axis of `tensor` is among them, its ranks route their own tokens and share only the experts of
   // the layer.
   std::vector<std::string> experts = {};
+  // Context-parallel ranks exchange positions for heads in attention, instead of gathering keys and
+  // values.
+  bool context_heads = false;
   // The maximum number of rows that a rank accepts for its experts, in multiples of its own; 0: all
   // rows.
   int64_t expert_times = 0;
@@ -59,6 +64,8 @@ struct PlanDraft {
   Axes sharding = {};
   // The axes whose ranks share experts.
   Axes experts = {};
+  // The axes that split sequences by position.
+  Axes context = {};
 };
 
 struct Preset {
@@ -79,11 +86,14 @@ struct Preset {
   constexpr std::string_view axis() const { return UsualName(role); }
 };
 
-// Chooses `degree` consecutive ranks to share experts: all ranks of `tensor`, if `with_tensor`, and
-// inner ranks of `shard`. Splits the axis of `shard` into `dp_mod_ep` and `dp_in_ep` if only some
-// of its ranks share.
+// Chooses `degree` consecutive ranks to share experts: all ranks of `tensor`, if `with_tensor`, all
+// of `context`, and inner ranks of `shard`. Splits the axis of `shard` into `dp_mod_ep` and
+// `dp_in_ep` if only some of its ranks share.
 void ChooseExpertAxes(int64_t degree, bool with_tensor, std::vector<MeshAxis>& axes,
                       PresetOptions& options);
+
+// Shards parameters over `draft.sharding` (shard.cc).
+void ShardParams(PlanDraft& draft);
 
 // Splits the stacks of experts over `draft.experts`, by expert (experts.cc). Fails if the ranks do
 // not divide the experts, or if tokens cannot be divided among ranks that would share them.

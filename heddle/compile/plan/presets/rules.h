@@ -27,6 +27,8 @@ struct LayerRule {
   // Every rank may work on its own tokens alone. Ops of the layer mix tokens, but later ops undo
   // that.
   bool own_tokens = false;
+  // The layer mixes positions, in causal attention.
+  bool mixes_positions = false;
   // The purpose of redistributions there.
   Why why = Why::kTensor;
 };
@@ -36,6 +38,8 @@ struct ParallelRules {
   // Stacks of experts' weights, which expert parallelism splits along dimension 0.
   std::vector<std::string> experts;
   std::vector<LayerRule> layers;
+  // Buffers whose first dimension is the position in the sequence.
+  std::vector<std::string> positions = {};
 };
 
 }  // namespace heddle::compile

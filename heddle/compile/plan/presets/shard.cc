@@ -9,7 +9,9 @@ size_t ShardDim(std::span<const Dim> dims, int64_t ranks) {
   return dims.size() == 3 && ranks > dims[0] ? 1 : 0;
 }
 
-void Shard(PlanDraft& draft, AxisId) {
+}  // namespace
+
+void ShardParams(PlanDraft& draft) {
   const Mesh& mesh = draft.plan.mesh;
   size_t next = 0;
   for (const Input& input : draft.graph.inputs()) {
@@ -32,8 +34,6 @@ void Shard(PlanDraft& draft, AxisId) {
   }
 }
 
-}  // namespace
-
 HEDDLE_DEFINE_PRESET(shard){
     .name = "shard",
     .role = AxisRole::kShard,
@@ -41,7 +41,7 @@ HEDDLE_DEFINE_PRESET(shard){
     .help = "ranks that shard the parameters and the batch (FSDP)",
     .splits_batch = true,
     .splits_params = true,
-    .apply = Shard,
+    .apply = [](PlanDraft& draft, AxisId) { ShardParams(draft); },
 };
 
 }  // namespace heddle::compile

@@ -11,9 +11,9 @@ namespace {
 std::optional<BoundaryPlacement> Boundary(const PlanDraft& draft, Flow flow, AxisId axis) {
   if (flow == Flow::kNone) return std::nullopt;
   BoundaryPlacement out{{}, 3};
-  out.placement.splits = {draft.data, {}, {}};
+  out.placement.splits = {draft.data, draft.context, {}};
   if (flow == Flow::kResidual && draft.options.sequence_parallel)
-    out.placement.splits[1] = Axes(axis);
+    out.placement.splits[1].Add(axis);
   if (flow == Flow::kLogits && draft.options.split_loss) out.placement.splits[2] = Axes(axis);
   out.placement.Normalize();
   return out;

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import positions
+
 IGNORED = -100
 
 
@@ -22,6 +24,8 @@ class Context:
         self.expert_group = expert_group
         self.expert_ranks = job["expert"]
         self.loss_terms = []
+        # With context parallelism: the positions of this rank.
+        self.positions = None
 
 
 def wide(x):
@@ -86,6 +90,8 @@ def attend(q, k, v, context, scale=None):
     if context.attention != "math" and size != q.shape[-1]:
         # The fused kernels need values as wide as queries.
         v = F.pad(v, (0, q.shape[-1] - size))
+    if context.positions:
+        return positions.attend(q, k, v, context.positions, scale)[..., :size]
     if context.attention == "cudnn":
         out = torch.ops.aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, True, False, scale=scale)[0]

@@ -135,6 +135,12 @@ class Decoder(nn.Module):
         self.rotations = tuple(t.to(device) for t in rotations) if several else rotations.to(device)
         return self.to(device)
 
+    def select_positions(self, positions):
+        rotations = self.rotations
+        several = isinstance(rotations, tuple)
+        self.rotations = (tuple(t[positions] for t in rotations) if several
+                          else rotations[positions])
+
     def forward(self, tokens):
         x = self.tok_embeddings(tokens)
         for block in self.layers.values():

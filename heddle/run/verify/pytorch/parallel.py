@@ -1,7 +1,7 @@
 """PyTorch's parallelism for the models: fully_shard, DTensor's tensor parallelism, all_to_all.
 
-A rank is (replica * shard + part) * tensor + slice. Ranks that share experts are consecutive in
-their shard group."""
+A rank is (replica * shard + part) * tensor + slice. Ranks that share experts, and ranks that have
+positions of the same sequences, are consecutive in their shard group."""
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -45,6 +45,10 @@ class Groups:
         replicas = [dist.new_group(list(range(r * members, (r + 1) * members)))
                     for r in range(replicate)]
         self.replica = replicas[rank // members]
+        width = job["context"]
+        contexts = [dist.new_group(list(range(c * width, (c + 1) * width)))
+                    for c in range(world // width)]
+        self.context = contexts[rank // width]
 
     def tensor_group(self):
         return self.mesh["tensor"].get_group()

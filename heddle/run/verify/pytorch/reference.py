@@ -35,6 +35,7 @@ try:
     import parallel
     from layers import IGNORED, Context, wide
     from parallel import local
+    from positions import Positions
 except ImportError as error:
     print(json.dumps({"missing": str(error)}), flush=True)
     sys.exit(0)
@@ -159,6 +160,8 @@ class Rank:
         self.groups = parallel.Groups(job, rank)
         expert_group = self.groups.mesh["inside"].get_group() if job["expert"] > 1 else None
         self.context = Context(job, expert_group)
+        if job["context"] > 1:
+            self.context.positions = Positions(job, self.groups.part, self.groups.context)
         self.model = self.load()
         if job["tensor"] > 1:
             parallel.apply_tensor_parallel(job, self.model, self.groups.mesh["tensor"])
@@ -179,6 +182,8 @@ class Rank:
                 owner = self.groups.part % job["expert"]
                 tensor = tensor.chunk(job["expert"])[owner].contiguous()
             tensors[name] = tensor
+        if self.context.positions:
+            model.select_positions(self.context.positions.own)
         # A tied output is not in the file.
         model.load_state_dict(tensors, strict=job["model"]["tied"] != "true")
         for name, mixture in models.mixtures(model).items():
@@ -210,18 +215,26 @@ class Rank:
         dist.all_reduce(loss, group=dist.group.WORLD if split else self.groups.batch)
         return loss
 
+    def rows(self):
+        """Rows of all ranks in a batch."""
+        job = self.job
+        return job["rows"] * job["replicate"] * job["shard"] // job["context"]
+
     def run_batch(self, split, step, batch, count):
         """The loss of this rank's rows of a batch, divided by `count` tokens."""
         rows = self.job["rows"]
-        first = batch * rows * self.job["replicate"] * self.job["shard"] + self.groups.part * rows
+        part = self.groups.part // self.job["context"]
+        first = batch * self.rows() + part * rows
         tokens, labels = (t.to(self.job["device"])
                           for t in self.batches.read(split, step, first, rows))
+        if self.context.positions:
+            tokens, labels = (t[:, self.context.positions.own] for t in (tokens, labels))
         return self.loss_sum(tokens, labels) / count
 
     def train_step(self, step):
         """Lines of JSON: the whole state of this rank after the step."""
         job, total = self.job, None
-        rows = job["rows"] * job["replicate"] * job["shard"] * job["accumulated"]
+        rows = self.rows() * job["accumulated"]
         count = self.batches.counted("train", step, rows)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(job, step)
@@ -254,7 +267,7 @@ class Rank:
     def validate(self):
         """The mean loss of held-out rows, read in batches of the step's size."""
         batches = self.job["accumulated"]
-        rows = self.job["rows"] * self.job["replicate"] * self.job["shard"] * batches
+        rows = self.rows() * batches
         self.model.eval()
         losses = []
         for number in range(1, self.job["validation_steps"] + 1):

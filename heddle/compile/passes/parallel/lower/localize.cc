@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "heddle/compile/manager/pass.h"
+#include "heddle/compile/passes/parallel/lower/attention_part.h"
 #include "heddle/compile/passes/parallel/lower/expert_lowering.h"
 #include "heddle/compile/passes/parallel/lower/row_lookup.h"
 #include "heddle/compile/shard/check_placements.h"
@@ -61,12 +62,19 @@ class Localizer {
       } else if (experts_.Lowers(graph_[node].op)) {
         HEDDLE_RETURN_IF_ERROR(experts_.Lower(node));
         context_.Count("collectives", graph_[node].op == op::comm_wait ? 1 : 0);
+      } else if (IsCausalAttention(graph_, node) && !QueriesOver(node).empty()) {
+        AttendToPart(graph_, rewriter_, node, QueriesOver(node));
       } else {
         Shrink(node);
         HEDDLE_RETURN_IF_ERROR(experts_.Follow(node));
       }
     }
     return Done{};
+  }
+
+  // The axes that split the queries of an attention node by position.
+  Axes QueriesOver(NodeId node) const {
+    return PlacementOf(QueryOf(graph_, node)).split(/*positions*/ 2);
   }
 
   GlobalType GlobalOf(ValueId v) const {

@@ -57,6 +57,14 @@ const PlanModule* ModuleBoundaries::experts(ScopeId scope) const {
   return found;
 }
 
+const PlanModule* ModuleBoundaries::context(ScopeId scope) const {
+  const PlanModule* found = nullptr;
+  for (uint32_t i : of(scope)) {
+    if (!boundaries_[i].rule->context.empty()) found = boundaries_[i].rule;
+  }
+  return found;
+}
+
 std::vector<uint32_t> Without(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
   std::vector<uint32_t> out;
   for (uint32_t i : a) {

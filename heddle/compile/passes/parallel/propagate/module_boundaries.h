@@ -35,6 +35,8 @@ class ModuleBoundaries {
   bool decomposes_log_softmax(ScopeId scope) const;
   // The innermost module with shared experts that contains the scope, or null.
   const PlanModule* experts(ScopeId scope) const;
+  // The innermost module that splits sequences by position and contains the scope, or null.
+  const PlanModule* context(ScopeId scope) const;
   // The facts that the graph stores about the plan: local scopes, and purposes.
   std::vector<Region> Facts(Graph& graph) const;
 

@@ -63,6 +63,11 @@ Status Propagator::Visit(NodeId node) {
     HEDDLE_TRY(ValueId wanted, Arrive(v, node));
     if (wanted != v) rewriter_.SetOperand(node, i, wanted);
   }
+  const PlanModule* context = ContextOf(node);
+  std::vector<PlacementId> before;
+  if (context != nullptr) {
+    HEDDLE_TRY(before, EnterAttention(node, *context));
+  }
   if (graph_[node].op == op::heddle_squared_norm) {
     for (NodeId made : GroupNorm(graph_, rewriter_, node, [&](ValueId v) { return At(v); }))
       Noted(graph_[made].first_result, graph_[graph_[made].first_result].placement);
@@ -80,7 +85,9 @@ Status Propagator::Visit(NodeId node) {
     if (OperandOf(v).is_free) Settle(v, placing->operands[i]);
   }
   if (!placing->dropped.empty()) RemarkDropped(node, placing->dropped);
-  return Finish(node, placing->results);
+  HEDDLE_RETURN_IF_ERROR(Finish(node, placing->results));
+  if (context != nullptr) LeaveAttention(node, before);
+  return Done{};
 }
 
 Result<const NodePlacing*> Propagator::PlaceFreely(NodeId node) {
@@ -133,6 +140,9 @@ bool Propagator::KeepsStorage(NodeId node) {
 }
 
 Result<ValueId> Propagator::Arrive(ValueId v, NodeId node) {
+  // Attention's own backward reads its output as computed.
+  auto returned = returned_.find(v);
+  if (returned != returned_.end() && ContextOf(node) == nullptr) v = returned->second;
   if (graph_[node].phase == Phase::kOptimizer) {
     auto done = finished_.find(v);
     return done == finished_.end() ? v : done->second;

@@ -97,6 +97,26 @@ class Propagator {
                                  const BoundaryPlacement& boundary);
   PlacementId Summed(PlacementId id);
 
+  // --- Context parallelism (propagate_context.cc)
+
+  // The module statement that splits the positions of an attention node, or null.
+  const PlanModule* ContextOf(NodeId node) const;
+  bool IsBackward(NodeId attention) const;
+
+  // Gathers keys and values, or moves all operands from positions to heads. Returns the placements
+  // that all operands had before.
+  Result<std::vector<PlacementId>> EnterAttention(NodeId node, const PlanModule& rule);
+  // Moves the results back.
+  void LeaveAttention(NodeId node, const std::vector<PlacementId>& before);
+
+  Result<ValueId> RepeatHeads(ValueId stored, const Axes& over, NodeId node,
+                              const PlanModule& rule);
+  void RepeatResult(ValueId grad, ValueId stored);
+  ValueId SumHeads(ValueId stored, Dim heads);
+  PlacementId Transposed(PlacementId id);
+  ValueId AddTransposed(Inserter::Place place, ValueId v);
+  ValueId AddCast(ValueId v, DType dtype);
+
   // --- Gradients and other outputs (propagate_outputs.cc)
 
   const ParamPlan* GradParam(ValueId v) const;
@@ -157,6 +177,10 @@ class Propagator {
   std::vector<bool> leaves_;
   // Reduced gradients, keyed by the value before the reduction.
   std::map<ValueId, ValueId> finished_;
+  // Results of attention in the placements of its operands, keyed by the results as computed.
+  std::map<ValueId, ValueId> returned_;
+  // Gradients of repeated heads, and the number of heads that were repeated.
+  std::map<ValueId, Dim> repeated_;
   // Gradients that were reduced before they were widened.
   std::set<ValueId> reduced_;
 };
