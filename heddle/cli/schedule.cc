@@ -1,8 +1,10 @@
 // heddle schedule: shows pipeline schedules, their times and lower bounds.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <ostream>
 
+#include <strings.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
@@ -16,6 +18,8 @@ namespace {
 
 constexpr int64_t kMostRanks = 4096;
 constexpr double kMostUnits = 1e4;
+// `auto` tries up to this many stages per rank.
+constexpr int64_t kMostChunks = 4;
 
 struct ScheduleCommand {
   static constexpr const char* kName = "schedule";
@@ -31,7 +35,7 @@ struct ScheduleCommand {
       "heddle schedule ZBV --ranks=4 --micro-batches=8 --svg=zbv.svg\n"
       "heddle schedule 1F1B --ranks=8 --forward=1 --input-gradient=1.4 --weight-gradient=0.7\n"
       "heddle schedule pytorch.csv --json\n"
-      "heddle schedule --step=local.hd --cluster=h100-8x --ranks=8 --micro-batches=16";
+      "heddle schedule auto --step=local.hd --ranks=8 --micro-batches=16 --memory=40GiB";
 
   std::string name;
   int64_t ranks = 4;
@@ -43,6 +47,7 @@ struct ScheduleCommand {
   double hop = 0;
   std::string step;
   price::PriceOptions prices;
+  std::string memory;
   std::string svg;
   bool csv = false;
   bool json = false;
@@ -53,12 +58,15 @@ struct ScheduleCommand {
  private:
   Result<std::vector<PipelineSchedule>> Load(const Streams& streams) const;
   Result<std::vector<PipelineSchedule>> LoadFile(const Streams& streams) const;
+  Result<std::vector<PipelineSchedule>> MakeAll(const Streams& streams) const;
+  bool is_auto() const { return ::strcasecmp(name.c_str(), "auto") == 0; }
   PipelineShape ShapeOf(const ScheduleFamily& family) const;
   Result<price::PipelineCosts> Costs(const PipelineSchedule& schedule) const;
   Result<std::vector<ShownSchedule>> Show(std::vector<PipelineSchedule> schedules,
                                           const Streams& streams) const;
   Result<std::vector<ShownSchedule>> ShowStep(std::vector<PipelineSchedule> schedules,
                                               const Streams& streams) const;
+  Status LeaveOut(std::vector<ShownSchedule>& shown) const;
   Status WriteOutputs(const std::vector<ShownSchedule>& shown, const Streams& streams) const;
 };
 
@@ -71,9 +79,10 @@ void ScheduleCommand::Declare(Flags& flags) {
   for (const ScheduleFamily& family : ScheduleFamilies()) names.push_back(family.name);
   flags.Positional(
       "NAME", name,
-      fmt::format("{}, in any case; ZBV is ZBVZeroBubble; or a CSV file of PyTorch, or - for "
-                  "standard input",
-                  Join(names, ", ")),
+      fmt::format(
+          "{}, in any case; ZBV is ZBVZeroBubble; auto: the fastest of all; or a CSV file of "
+          "PyTorch, or - for standard input",
+          Join(names, ", ")),
       {}, false);
   flags.Option("--ranks", ranks, "ranks of the pipeline", {1, kMostRanks});
   flags.Option("--stages", stages,
@@ -93,6 +102,9 @@ void ScheduleCommand::Declare(Flags& flags) {
       "its layers are divided among stages, and times are in milliseconds");
   DeclarePrices(flags, prices, "cluster to simulate --step on");
   flags.Excludes("--step", "Costs", "--step simulates costs");
+  flags.Option("--memory=SIZE", memory,
+               "leave out schedules whose activations need more on a rank, as in 40GiB");
+  flags.Requires("--memory", "--step");
   flags.Section("Output");
   flags.Switch("--csv", csv, "print the schedule as PyTorch reads it (format compute_only)");
   flags.Option("--svg=FILE", svg, "draw the schedules, or - for standard output");
@@ -118,7 +130,7 @@ Result<std::vector<PipelineSchedule>> ScheduleCommand::LoadFile(const Streams& s
 Result<std::vector<PipelineSchedule>> ScheduleCommand::Load(const Streams& streams) const {
   if (IsScheduleFile(name)) return LoadFile(streams);
   std::vector<PipelineSchedule> out;
-  if (!name.empty()) {
+  if (!name.empty() && !is_auto()) {
     const ScheduleFamily* family = FindScheduleFamily(name);
     std::vector<std::string_view> names;
     for (const ScheduleFamily& each : ScheduleFamilies()) names.push_back(each.name);
@@ -129,16 +141,28 @@ Result<std::vector<PipelineSchedule>> ScheduleCommand::Load(const Streams& strea
     out.push_back(std::move(schedule));
     return out;
   }
+  return MakeAll(streams);
+}
+
+// With `auto`, also several numbers of stages per rank, and no notes about what is impossible.
+Result<std::vector<PipelineSchedule>> ScheduleCommand::MakeAll(const Streams& streams) const {
+  std::vector<PipelineSchedule> out;
   std::vector<std::string> notes;
   for (const ScheduleFamily& family : ScheduleFamilies()) {
-    Result<PipelineSchedule> schedule = MakeSchedule(family, ShapeOf(family));
-    if (schedule.ok())
-      out.push_back(*std::move(schedule));
-    else
-      notes.push_back(schedule.diagnostics().front().message);
+    std::vector<PipelineShape> shapes{ShapeOf(family)};
+    if (is_auto() && !stages && family.stages == StagesPerRank::kAny)
+      for (int64_t chunks = 3; chunks <= kMostChunks; ++chunks)
+        shapes.push_back({ranks, chunks * ranks, micro_batches});
+    for (const PipelineShape& shape : shapes) {
+      Result<PipelineSchedule> schedule = MakeSchedule(family, shape);
+      if (schedule.ok())
+        out.push_back(*std::move(schedule));
+      else
+        notes.push_back(schedule.diagnostics().front().message);
+    }
   }
   if (out.empty()) return Error(Diag::kSchedule, "{}", notes.front());
-  PrintNotes(notes, streams);
+  if (!is_auto()) PrintNotes(notes, streams);
   return out;
 }
 
@@ -213,17 +237,41 @@ Result<std::vector<ShownSchedule>> ScheduleCommand::ShowStep(
                  module.graphs.size());
   HEDDLE_TRY(price::StepCosts costs, price::FindStepCosts(module, module.graphs[0], model));
   std::vector<ShownSchedule> out;
+  std::vector<std::string> notes;
   for (PipelineSchedule& schedule : schedules) {
-    if (schedule.stages > costs.most_stages())
-      return Error(Diag::kSchedule,
-                   "the model has {} with embedding and output, too few for {} stages",
-                   Counted(costs.most_stages() - 2, "layer"), schedule.stages);
+    if (schedule.stages > costs.most_stages()) {
+      notes.push_back(fmt::format("{} needs {} stages; {} and embedding and output are too few",
+                                  schedule.name, schedule.stages,
+                                  Counted(costs.most_stages() - 2, "layer")));
+      continue;
+    }
     std::vector<int64_t> firsts = price::BalanceStages(costs, schedule.stages);
     price::PipelineCosts of_stages = InUnits(price::StageCostsOf(costs, firsts, model.cluster()));
     out.push_back({TimeSchedule(std::move(schedule), of_stages), of_stages, std::move(firsts),
                    costs.most_stages()});
   }
+  if (out.empty()) return Error(Diag::kSchedule, "{}", notes.front());
+  if (!is_auto()) PrintNotes(notes, streams);
   return out;
+}
+
+// Applies --memory, and chooses for `auto`.
+Status ScheduleCommand::LeaveOut(std::vector<ShownSchedule>& shown) const {
+  if (!memory.empty()) {
+    HEDDLE_TRY(Bytes limit, ParseBytes(memory));
+    auto least = std::ranges::min_element(shown, {}, MostActivations);
+    if (MostActivations(*least) > limit)
+      return Error(Diag::kInfeasible, "no schedule's activations fit into {}; {} needs {}",
+                   Format(limit), least->timed.schedule.name, Format(MostActivations(*least)));
+    std::erase_if(shown, [&](const ShownSchedule& each) { return MostActivations(each) > limit; });
+  }
+  if (!is_auto()) return Done{};
+  // Among equals, the one with the fewest activations.
+  auto best = std::ranges::min_element(shown, {}, [](const ShownSchedule& each) {
+    return std::pair(each.timed.times.step, each.timed.most_in_flight());
+  });
+  shown = std::vector{ShownSchedule(*best)};
+  return Done{};
 }
 
 Status ScheduleCommand::WriteOutputs(const std::vector<ShownSchedule>& shown,
@@ -260,6 +308,7 @@ Status ScheduleCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"--csv", csv}, {"--json", json}, {"--svg", svg == "-"}}));
   HEDDLE_TRY(std::vector<PipelineSchedule> schedules, Load(streams));
   HEDDLE_TRY(std::vector<ShownSchedule> shown, Show(std::move(schedules), streams));
+  HEDDLE_RETURN_IF_ERROR(LeaveOut(shown));
   const PipelineSchedule& first = shown[0].timed.schedule;
   if (auto ranks_there = static_cast<int64_t>(first.ranks.size());
       first.micro_batches < ranks_there)

@@ -16,13 +16,6 @@ std::string TimeText(const ShownSchedule& shown, Nanos time) {
   return shown.of_step() ? Format(Nanos{time.value / kNanosPerUnitOfStep}) : FormatUnits(time);
 }
 
-Bytes MostActivations(const ShownSchedule& shown) {
-  Bytes most;
-  for (const price::RankTimes& rank : shown.timed.times.ranks)
-    most = std::max(most, rank.most_activations);
-  return most;
-}
-
 // The positions of a stage: `embedding, layers 0-7`.
 std::string PositionsText(const ShownSchedule& shown, size_t stage) {
   int64_t begin = shown.first_positions[stage];
@@ -83,6 +76,13 @@ std::string FormatStages(const ShownSchedule& shown) {
 }
 
 }  // namespace
+
+Bytes MostActivations(const ShownSchedule& shown) {
+  Bytes most;
+  for (const price::RankTimes& rank : shown.timed.times.ranks)
+    most = std::max(most, rank.most_activations);
+  return most;
+}
 
 std::string CountedMicroBatches(int64_t count) {
   return fmt::format("{} micro-batch{}", count, count == 1 ? "" : "es");

@@ -26,6 +26,8 @@ struct ShownSchedule {
   bool of_step() const { return !first_positions.empty(); }
 };
 
+// Peak memory of activations on the rank with the most.
+Bytes MostActivations(const ShownSchedule& shown);
 nlohmann::ordered_json ToJson(const ShownSchedule& shown);
 std::string FormatComparison(const std::vector<ShownSchedule>& schedules);
 std::string FormatOne(const ShownSchedule& shown, size_t width);
