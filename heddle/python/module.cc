@@ -12,6 +12,8 @@
 NB_MODULE(_core, module) {
   module.doc() = "The compiler of Heddle. Everything here is for the package `heddle`.";
   module.attr("version") = HEDDLE_VERSION;
+  // Other packages, torch._dynamo among them, keep objects to the end of the process.
+  nanobind::set_leak_warnings(false);
   heddle::python::BindErrors(module);
   heddle::python::BindGraph(module);
   heddle::python::BindPlan(module);

@@ -9,6 +9,8 @@
 | `fx.traceback.current_meta`, `_sequence_nr()` | yes  | yes  | yes  | scopes of backward         |
 | `_dynamo.config.error_on_nested_fx_trace`     | yes  | yes  | yes  | compiled submodules        |
 | `ops._c10d_functional`                        | yes  | yes  | yes  | collectives of FX graphs   |
+| `distributed.tensor...._StridedShard`         | yes  | yes  | yes  | state as DTensors          |
+| `_dynamo.backends.common.aot_autograd`        | yes  | yes  | yes  | graphs of torch.compile    |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
 """
@@ -50,16 +52,32 @@ __all__ = [
     "UnsupportedFakeTensorException",
     "UnsupportedOperatorException",
     "annotate",
+    "aot_backend",
     "enable_python_dispatcher",
     "functional",
     "make_fx",
     "nested_compile",
     "preserve_node_meta",
+    "strided_shard",
     "track_backward",
 ]
 
 # Collectives that return new tensors.
 functional: Any = torch.ops._c10d_functional
+
+
+def aot_backend(**compilers: Any) -> Any:
+    """A backend of torch.compile that compiles forward and backward apart."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    return aot_autograd(**compilers)
+
+
+def strided_shard(dim: int, *, split_factor: int) -> Any:
+    """The placement of a dimension that later axes of the mesh have cut already."""
+    from torch.distributed.tensor.placement_types import _StridedShard
+
+    return _StridedShard(dim, split_factor=split_factor)
 
 
 def track_backward(loss: torch.Tensor) -> None:

@@ -275,7 +275,7 @@ class Run:
 
     def state_dict(self) -> dict[str, Tensor]:
         """The state for `torch.distributed.checkpoint`: DTensors, or tensors without a mesh."""
-        from torch.distributed.tensor import DTensor, Replicate, Shard
+        from torch.distributed.tensor import DTensor
 
         found: dict[str, Tensor] = {}
         for value in self._inputs:
@@ -286,12 +286,7 @@ class Run:
             if self._mesh is None:
                 found[name] = part
                 continue
-            if any(axes != self._in_mesh_order(axes) for axes in layout.axes):
-                raise fail("dtensor", f"`{name}` is cut in another order than that of the mesh")
-            placements = [
-                next((Shard(d) for d, axes in enumerate(layout.axes) if axis in axes), Replicate())
-                for axis in self._place.sizes
-            ]
+            placements = _placements(name, layout, self._place)
             shape = torch.Size(layout.sizes)
             found[name] = DTensor.from_local(
                 part, self._mesh, placements, run_check=False, shape=shape, stride=_strides(shape)
@@ -361,6 +356,36 @@ class Run:
     def __repr__(self) -> str:
         at = ", ".join(f"{axis}={number}" for axis, number in self._place.coordinates.items())
         return f"<heddle.Run of @{self._program.graph.name}: rank [{at}], {self._steps} steps>"
+
+
+def _placements(name: str, layout: Layout, place: Place) -> list[Any]:
+    """The placements of a DTensor. FSDP2 cuts parts of tensor parallelism again: so does a plan."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    from ._torch_names import strided_shard
+
+    axes_of = list(place.sizes)
+    found: list[Any] = []
+    for number, axis in enumerate(axes_of):
+        dim = next((d for d, axes in enumerate(layout.axes) if axis in axes), None)
+        if dim is None:
+            found.append(Replicate())
+            continue
+        order = layout.axes[dim]
+        # Later axes of the mesh that cut the dimension before this one does.
+        outer = [one for one in order[: order.index(axis)] if axes_of.index(one) > number]
+        factor = 1
+        for one in outer:
+            factor *= place.sizes[one]
+        parts = torch.Size([place.sizes[one] for one in order]).numel()
+        if factor > 1 and layout.sizes[dim] % parts != 0:
+            raise fail(
+                "dtensor",
+                f"`{name}` has uneven parts over {', '.join(order)}, which no DTensor has",
+                f"use `run.whole({name!r})`, or `run.save`",
+            )
+        found.append(strided_shard(dim, split_factor=factor) if factor > 1 else Shard(dim))
+    return found
 
 
 def _count(sizes: tuple[int, ...]) -> int:
