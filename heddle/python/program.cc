@@ -78,6 +78,8 @@ compile::PipelineItem ItemOf(const std::string& name, const std::string& numeric
                              nb::object function) {
   auto pass = std::make_shared<PythonPass>(PythonPass{name, std::move(function), {}});
   pass->def = {.name = pass->name, .summary = "", .run = RunPythonPass};
+  // No option is printed, so none is asked for.
+  pass->def.make_options = []() -> std::shared_ptr<void> { return nullptr; };
   pass->def.numerics = numerics == "exact"        ? compile::Numerics::kExact
                        : numerics == "regrouping" ? compile::Numerics::kRegrouping
                                                   : compile::Numerics::kRounding;
@@ -134,8 +136,10 @@ Result<std::vector<compile::PassRecord>> RunPasses(Module& module, const std::st
   return std::move(report.passes);
 }
 
-// Runs further passes of a program.
-Status RunMore(Compiled& program, Module& module, const compile::Pipeline& pipeline) {
+// A program after further passes.
+Result<Compiled> RunMore(const Compiled& before, const compile::Pipeline& pipeline) {
+  Compiled program = before;
+  Module module = before.graph.module();
   compile::ManagerOptions options;
   options.costs = program.costs.get();
   options.measure = true;
@@ -143,7 +147,7 @@ Status RunMore(Compiled& program, Module& module, const compile::Pipeline& pipel
   HEDDLE_TRY(compile::RunReport report, compile::RunPipeline(module, pipeline, options));
   program.passes.insert(program.passes.end(), report.passes.begin(), report.passes.end());
   program.graph = ViewOf(std::move(module));
-  return Done{};
+  return program;
 }
 
 Result<Compiled> CompileLocal(const GraphView& graph, const Settings& settings) {
@@ -287,30 +291,40 @@ void BindProgram(nb::module_& module) {
           "slowdown"_a = nb::none(), "tokens"_a = nb::none());
   module.def(
       "run_python_pass",
+      [](const GraphView& graph, const std::string& name, const std::string& numerics,
+         nb::object function, const std::string& cluster) {
+        compile::Pipeline pipeline = {ItemOf(name, numerics, std::move(function))};
+        return ViewOf(Take(Unlocked([&]() -> Result<Module> {
+                             HEDDLE_TRY(price::CostModel costs, CostsOf(cluster));
+                             Module out = graph.module();
+                             compile::ManagerOptions options;
+                             options.costs = &costs;
+                             HEDDLE_TRY(compile::RunReport report,
+                                        compile::RunPipeline(out, pipeline, options));
+                             return out;
+                           }),
+                           "PassError"));
+      },
+      "graph"_a, "name"_a, "numerics"_a, "function"_a, "cluster"_a,
+      nb::sig("def run_python_pass(graph: Graph, name: str, numerics: str, function: "
+              "collections.abc.Callable[[Graph], Graph], cluster: str) -> Graph"));
+  module.def(
+      "then_python_pass",
       [](const Compiled& before, const std::string& name, const std::string& numerics,
          nb::object function) {
         compile::Pipeline pipeline = {ItemOf(name, numerics, std::move(function))};
-        return Take(Unlocked([&]() -> Result<Compiled> {
-                      Compiled out = before;
-                      Module module = before.graph.module();
-                      HEDDLE_RETURN_IF_ERROR(RunMore(out, module, pipeline));
-                      return out;
-                    }),
-                    "PassError");
+        return Take(Unlocked([&] { return RunMore(before, pipeline); }), "PassError");
       },
       "program"_a, "name"_a, "numerics"_a, "function"_a,
-      nb::sig("def run_python_pass(program: Compiled, name: str, numerics: str, function: "
+      nb::sig("def then_python_pass(program: Compiled, name: str, numerics: str, function: "
               "collections.abc.Callable[[Graph], Graph]) -> Compiled"));
   module.def(
-      "run_passes",
+      "then_passes",
       [](const Compiled& before, const std::string& pipeline) {
         return Take(Unlocked([&]() -> Result<Compiled> {
-                      Compiled out = before;
-                      Module module = before.graph.module();
                       HEDDLE_TRY(compile::Pipeline parsed,
                                  compile::ParsePipeline(pipeline, compile::Passes()));
-                      HEDDLE_RETURN_IF_ERROR(RunMore(out, module, parsed));
-                      return out;
+                      return RunMore(before, parsed);
                     }),
                     "PassError");
       },

@@ -21,6 +21,7 @@ from .errors import (
     PlanError,
     RunError,
 )
+from .passes import graph_pass
 from .program import Comparison, Program, Simulation
 from .reading import from_fx, read
 from .searching import SearchResult, search
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .optim import AdamW
     from .rules import Rules
     from .running import Run
+    from .verifying import Verification, verify
 
 __all__ = [
     "AdamW",
@@ -55,11 +57,14 @@ __all__ = [
     "Spec",
     "Step",
     "Value",
+    "Verification",
     "capture",
     "from_fx",
+    "graph_pass",
     "read",
     "run_pipeline",
     "search",
+    "verify",
 ]
 
 __version__ = _version
@@ -71,7 +76,9 @@ _NEED_TORCH = {
     "Rules": "rules",
     "Run": "running",
     "Spec": "capturing",
+    "Verification": "verifying",
     "capture": "capturing",
+    "verify": "verifying",
 }
 
 

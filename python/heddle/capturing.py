@@ -276,6 +276,7 @@ def capture(
     )
     from . import _core
     from .step import Step
+    from .verifying import Source
 
     graph_module = captured.graph_module
     if optimizer is not None:
@@ -289,4 +290,5 @@ def capture(
         rules=rules_of(model),
         constants=captured.constants,
         hyper={} if optimizer is None else {"lr": optimizer.lr},
+        source=Source(model, loss, param_dtype, kwargs),
     )

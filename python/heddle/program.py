@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import tempfile
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import Graph, Plan
+from .errors import Diagnostic, PassError
+from .passes import GraphPass
 from .table import Table
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
     from .running import Run
+    from .verifying import Source
 
 __all__ = ["Comparison", "Program", "Simulation"]
 
@@ -40,6 +43,26 @@ def _show(page: str) -> None:
     ) as file:
         file.write(page)
     webbrowser.open(Path(file.name).as_uri())
+
+
+def _split(
+    pipeline: str | GraphPass | Sequence[str | GraphPass] | None, *, needs_text: bool
+) -> tuple[str | None, list[str | GraphPass]]:
+    """The passes up to the first one in Python, as a text, and the others."""
+    if pipeline is None or isinstance(pipeline, str):
+        return pipeline, []
+    items = [pipeline] if isinstance(pipeline, GraphPass) else list(pipeline)
+    for item in items:
+        if not isinstance(item, (str, GraphPass)):
+            kind = type(item).__name__
+            hint = "decorate a function with heddle.graph_pass"
+            message = f"the pipeline has a {kind}, expected a text or a pass"
+            raise PassError("", [Diagnostic("pipeline", message, hint=hint)])
+    count = next((i for i, item in enumerate(items) if not isinstance(item, str)), len(items))
+    texts = [item for item in items[:count] if isinstance(item, str)]
+    # Without a text, compilation would run the usual pipeline.
+    first = ", ".join(texts) or ("dce" if needs_text else None)
+    return first, items[count:]
 
 
 class Comparison:
@@ -240,7 +263,7 @@ class Program:
         graph: Graph,
         plan: Plan | None = None,
         *,
-        pipeline: str | None = None,
+        pipeline: str | GraphPass | Sequence[str | GraphPass] | None = None,
         cluster: str | None = None,
         costs: str | os.PathLike[str] = "",
         memory: str = "",
@@ -250,23 +273,40 @@ class Program:
     ) -> None:
         """Compiles a graph.
 
-        `pipeline`: passes after lowering (default: the plan's, or `fsdp`). `cluster`: a name or a
-        JSON file (default: the plan's, or `h100-8x`). `costs`: a file of measured times. `memory`:
+        `pipeline`: passes after lowering (default: the plan's, or `fsdp`): a text, or a list of
+        texts and of passes in Python (`heddle.graph_pass`). `cluster`: a name or a JSON file
+        (default: the plan's, or `h100-8x`). `costs`: a file of measured times. `memory`:
         limit of a rank's memory, as `60GiB`; what backward recomputes is searched. `checkpoint`:
         `none`, `full`, `selective` or `min-cut`. `constants`: values of buffers that are no part of
         a model. `hyper`: defaults of values that change per step, as `lr`.
         """
         self.constants: Mapping[str, Tensor] = dict(constants or {})
         self.hyper: Mapping[str, float] = dict(hyper or {})
+        # What the graph was captured from, and the whole step, for heddle.verify.
+        self._source: Source | None = None
+        self._step_graph: Graph | None = None
+        first, rest = _split(pipeline, needs_text=plan is not None)
         self._compiled = _core.compile_graph(
             graph,
             plan,
-            pipeline=pipeline,
+            pipeline=first,
             cluster=cluster,
             costs=os.fspath(costs),
             memory=memory,
             checkpoint=checkpoint,
         )
+        # Counts and remarks of passes in Python, by their number.
+        self._in_python = [item for item in rest if not isinstance(item, str)]
+        self._python: dict[int, tuple[dict[str, int], list[str]]] = {}
+        for item in rest:
+            if isinstance(item, str):
+                self._compiled = _core.then_passes(self._compiled, item)
+                continue
+            self._compiled = _core.then_python_pass(
+                self._compiled, item.name, item.numerics, item._edited
+            )
+            number = self._compiled.passes()[-1]["number"]
+            self._python[number] = (item.counts, item.remarks)
 
     @property
     def graph(self) -> Graph:
@@ -298,6 +338,9 @@ class Program:
         """The passes that made the graph, in order: what each did, declined and cost."""
         rows = []
         for row in self._compiled.passes():
+            counts, remarks = row["counts"], row["remarks"]
+            if row["number"] in self._python:
+                counts, remarks = self._python[row["number"]]
             launches, peak = row.get("launches", (None, None)), row.get("peak_memory", (None, None))
             rows.append(
                 {
@@ -309,9 +352,9 @@ class Program:
                     "launches": launches[1],
                     "peak_memory_before": peak[0],
                     "peak_memory": peak[1],
-                    "declined": len(row["remarks"]),
-                    "counts": row["counts"],
-                    "remarks": row["remarks"],
+                    "declined": len(remarks),
+                    "counts": counts,
+                    "remarks": remarks,
                 }
             )
         shown = {"name": "", "changed": "", "time": "seconds", "launches": ""}

@@ -76,7 +76,7 @@ def from_fx(
     """
     if inputs is None or outputs is None:
         if "heddle" not in getattr(graph_module, "meta", {}):
-            message = "the module has no roles of inputs and outputs, as `Program.to_fx` writes them"
+            message = "the module has no roles of inputs and outputs; `Program.to_fx` writes them"
             hint = "give `inputs` and `outputs`"
             raise CaptureError("", [Diagnostic("fx-roles", message, hint=hint)])
         from ._from_fx import read_fx_text

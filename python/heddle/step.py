@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core
 from ._core import Graph, Plan
+from .passes import GraphPass
 from .program import Program
+
+if TYPE_CHECKING:
+    from .verifying import Source
 
 __all__ = ["Flows", "ParallelRules", "Step"]
 
@@ -100,12 +104,14 @@ class Step:
         rules: ParallelRules | None = None,
         constants: Mapping[str, Any] | None = None,
         hyper: Mapping[str, float] | None = None,
+        source: Source | None = None,
     ) -> None:
         """`rules` are used by plans that give none. `parameters` default to those of the graph.
 
         `constants`: values of buffers that are no part of the model. `hyper`: defaults of values
-        that change per step, as `lr`.
+        that change per step, as `lr`. `source`: what it was captured from, for `heddle.verify`.
         """
+        self._source = source
         self._constants = dict(constants or {})
         self._hyper = dict(hyper or {})
         self._graph = graph
@@ -160,14 +166,14 @@ class Step:
         self,
         plan: Plan,
         *,
-        pipeline: str | None = None,
+        pipeline: str | GraphPass | Sequence[str | GraphPass] | None = None,
         cluster: str | None = None,
         costs: str | os.PathLike[str] = "",
         memory: str = "",
         checkpoint: str = "",
     ) -> Program:
         """The program of each rank: see `heddle.Program`."""
-        return Program(
+        program = Program(
             self._graph,
             plan,
             pipeline=pipeline,
@@ -178,6 +184,8 @@ class Step:
             constants=self._constants,
             hyper=self._hyper,
         )
+        program._source, program._step_graph = self._source, self._graph
+        return program
 
     def __repr__(self) -> str:
         stats = self._graph.stats()

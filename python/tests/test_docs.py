@@ -40,6 +40,8 @@ def test_example(name: str, text: str) -> None:
     parsed = doctest.DocTestParser().get_doctest(text, {"heddle": heddle}, name, None, 0)
     if any("import torch" in example.source for example in parsed.examples):
         pytest.importorskip("torch")
+    if any(call in text for call in ("run_ranks(", "assert_same_bits(")):
+        pytest.importorskip("heddle._torch")
     output: list[str] = []
     runner = doctest.DocTestRunner(verbose=False)
     runner.run(parsed, out=output.append)
