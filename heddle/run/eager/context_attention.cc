@@ -27,6 +27,11 @@ using torch::autograd::variable_list;
 constexpr int64_t kHeads = 1;
 constexpr int64_t kPositions = 2;
 
+// Stores positions before heads, as attention does. Sums over both depend on it.
+at::Tensor Stored(const at::Tensor& x) {
+  return x.transpose(kHeads, kPositions).contiguous().transpose(kHeads, kPositions);
+}
+
 // The rank's positions as consecutive pieces: one, or head and tail.
 std::vector<at::Tensor> PiecesOf(const GroupRank& rank, bool head_tail, int64_t own) {
   int64_t members = rank.group->members();
@@ -86,7 +91,7 @@ struct Gathered : torch::autograd::Function<Gathered> {
       logsumexps.push_back(logsumexp);
       at += piece.numel();
     }
-    at::Tensor out = at::cat(outs, kPositions);
+    at::Tensor out = Stored(at::cat(outs, kPositions));
     context->save_for_backward({query, key, value, out, at::cat(logsumexps, kPositions)});
     context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
     context->saved_data["member"] = rank->member;
@@ -124,7 +129,7 @@ struct Gathered : torch::autograd::Function<Gathered> {
       at += piece.numel();
     }
     // A rank rounds its sum.
-    return {at::cat(queries, kPositions),
+    return {Stored(at::cat(queries, kPositions)),
             Reduce(rank, head_tail, key_sum.to(saved[1].scalar_type()), saved[1]),
             Reduce(rank, head_tail, value_sum.to(saved[2].scalar_type()), saved[2]),
             {},
@@ -137,7 +142,8 @@ struct Gathered : torch::autograd::Function<Gathered> {
 struct Swap : torch::autograd::Function<Swap> {
   static at::Tensor Do(const GroupRank& rank, const at::Tensor& x, bool to_heads) {
     at::Tensor all = rank.group->Gather(rank.member, x, to_heads ? kPositions : kHeads);
-    return EagerChunk(all, to_heads ? kHeads : kPositions, rank.group->members(), rank.member);
+    return Stored(
+        EagerChunk(all, to_heads ? kHeads : kPositions, rank.group->members(), rank.member));
   }
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const GroupRank* rank,
                             bool to_heads) {

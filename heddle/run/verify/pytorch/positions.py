@@ -9,6 +9,11 @@ FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
+def stored(x):
+    """Stores positions before heads, as attention does. Sums over both depend on it."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+
 class Positions:
     """The positions of this rank, and of all ranks in their order."""
 
@@ -64,7 +69,7 @@ class Gathered(torch.autograd.Function):
             outs.append(out)
             sums.append(logsumexp)
             at += len(piece)
-        out = torch.cat(outs, 2)
+        out = stored(torch.cat(outs, 2))
         context.save_for_backward(q, k, v, out, torch.cat(sums, 2))
         context.rest = positions, scale
         return out
@@ -87,7 +92,7 @@ class Gathered(torch.autograd.Function):
             key_sum[:, :, :end] += dk
             value_sum[:, :, :end] += dv
             at += len(piece)
-        return (torch.cat(queries, 2), positions.reduce(key_sum, k.dtype),
+        return (stored(torch.cat(queries, 2)), positions.reduce(key_sum, k.dtype),
                 positions.reduce(value_sum, v.dtype), None, None)
 
 
@@ -97,7 +102,7 @@ class Swap(torch.autograd.Function):
     @staticmethod
     def move(x, positions, to_heads):
         whole = positions.gather(x, 2 if to_heads else 1)
-        return whole.chunk(positions.ranks, 1 if to_heads else 2)[positions.rank].contiguous()
+        return stored(whole.chunk(positions.ranks, 1 if to_heads else 2)[positions.rank])
 
     @staticmethod
     def forward(context, x, positions, to_heads):
