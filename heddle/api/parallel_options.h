@@ -11,8 +11,8 @@
 namespace heddle {
 
 // How attention sees all positions with context parallelism: each rank gathers keys and values, or
-// ranks exchange positions for heads. kAuto chooses the one that sends fewer bytes, or kAllGather if
-// the order of positions is stated.
+// ranks exchange positions for heads. kAuto chooses the one that sends fewer bytes, or kAllGather
+// if the order of positions is stated.
 enum class ContextMethod : uint8_t { kAuto, kAllGather, kUlysses };
 // The order of positions over context-parallel ranks. kAuto is kHeadTail where it has an effect.
 enum class ContextOrder : uint8_t { kAuto, kHeadTail, kNone };

@@ -116,8 +116,8 @@ Status CheckContext(const ModelOptions& model, const ParallelOptions::Layout& la
   });
   int64_t parts = head_tail ? 2 * ranks : ranks;
   if (model.seq_len % parts == 0) return Done{};
-  return Error(Diag::kModelSize,
-               "--training.seq_len is {}, not a multiple of {}{}", model.seq_len, parts,
+  return Error(Diag::kModelSize, "--training.seq_len is {}, not a multiple of {}{}", model.seq_len,
+               parts,
                head_tail ? ", two parts for each context-parallel rank"
                          : ", the number of context-parallel ranks");
 }

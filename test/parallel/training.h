@@ -28,8 +28,8 @@ struct Layout {
   run::ContextSplit context_split = {};
 };
 
-// A job: a model and its local graph on a mesh [rep, dp, cp, tp], with `rows` sequences per part of the
-// batch.
+// A job: a model and its local graph on a mesh [rep, dp, cp, tp], with `rows` sequences per part of
+// the batch.
 class SmallJob {
  public:
   SmallJob(const Debug& debug, const Layout& layout, int64_t rows = 2, int64_t seq_len = 16);

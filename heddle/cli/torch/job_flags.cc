@@ -110,8 +110,8 @@ void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
   flags.Choice<ContextMethod>(
       "--parallelism.context_parallel_method", parallel.context_method,
       "attention over context-parallel ranks: allgather (gather keys and values), ulysses "
-      "(exchange positions for heads), or auto (the one that sends fewer bytes; allgather if a load "
-      "balancer is named)",
+      "(exchange positions for heads), or auto (the one that sends fewer bytes; allgather if a "
+      "load balancer is named)",
       {{"auto", ContextMethod::kAuto},
        {"allgather", ContextMethod::kAllGather},
        {"ulysses", ContextMethod::kUlysses}});

@@ -1,11 +1,12 @@
 // Eager expert parallelism with FSDP2 or HSDP, context and tensor parallelism, without a graph. For
 // a model without shared experts this is context and tensor parallelism only.
 //
-// The mesh is [replicate, shard, tensor], where `shard` includes context parallelism. The ranks of a
-// replica are threads that exchange tensors in collectives (thread_group.h). Every `expert` consecutive ranks share the experts: each has an
-// equal part of every stack. If tensor-parallel ranks split each expert, such a group has each of
-// their slices once. The ranks of a replica that have the same part of a stack shard it among
-// themselves. The ranks with the same tensor-parallel slice shard all other parameters.
+// The mesh is [replicate, shard, tensor], where `shard` includes context parallelism. The ranks of
+// a replica are threads that exchange tensors in collectives (thread_group.h). Every `expert`
+// consecutive ranks share the experts: each has an equal part of every stack. If tensor-parallel
+// ranks split each expert, such a group has each of their slices once. The ranks of a replica that
+// have the same part of a stack shard it among themselves. The ranks with the same tensor-parallel
+// slice shard all other parameters.
 #pragma once
 
 #include <span>
