@@ -5,7 +5,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "heddle/api/measure_launches.h"
+#include "heddle/api/device/measure_launches.h"
 #include "heddle/api/plan.h"
 #include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/step/sim_flags.h"

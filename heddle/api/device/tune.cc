@@ -1,4 +1,4 @@
-#include "heddle/api/tune.h"
+#include "heddle/api/device/tune.h"
 
 #include <algorithm>
 

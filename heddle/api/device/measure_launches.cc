@@ -1,4 +1,4 @@
-#include "heddle/api/measure_launches.h"
+#include "heddle/api/device/measure_launches.h"
 
 #include "heddle/run/runtime/device/launch_timer.h"
 #include "heddle/run/runtime/device/own_kernels.h"
