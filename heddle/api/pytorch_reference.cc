@@ -62,6 +62,11 @@ Failure PyTorchReference::Ended() {
   constexpr size_t kMost = 2000;
   std::string last = text.ok() ? std::string(Trim(*text)) : "";
   if (last.size() > kMost) last = "..." + last.substr(last.size() - kMost);
+  if (last.empty())
+    return Error(Diag::kRunFault,
+                 "the Python program ended early, with exit code {}, and printed no error; check "
+                 "that --python is an interpreter",
+                 code);
   return Error(Diag::kRunFault, "PyTorch ended early, with exit code {}:\n{}", code, last);
 }
 

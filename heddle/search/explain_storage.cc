@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/compile/plan/patterns.h"
@@ -143,7 +142,7 @@ Result<StorageExplanation> ExplainStorage(AutoPlanner& planner, const Graph& gra
 std::string Format(const StorageExplanation& explanation) {
   std::string out =
       fmt::format("{}, {}", explanation.pattern, Counted(explanation.members, "parameter"));
-  if (explanation.line != 0) out += fmt::format("; line {} of the plan says it", explanation.line);
+  if (explanation.line != 0) out += fmt::format("; line {} of the plan states it", explanation.line);
   TextTable table({"store", "compute", "all costs>", "more>", "because"});
   const StorageAlternative& best = explanation.alternatives[0];
   for (const StorageAlternative& other : explanation.alternatives) {
@@ -155,10 +154,13 @@ std::string Format(const StorageExplanation& explanation) {
     std::vector<std::string> because;
     for (const CostDifference& d : other.because)
       because.push_back(fmt::format("{} {}", d.what, FormatMore(d.more)));
-    bool chosen = &other == &best;
+    if (&other == &best) because = {"chosen"};
+    because.resize(std::max<size_t>(because.size(), 1));
     table.AddRow({store, FormatPlacement(other.compute, explanation.rank, explanation.mesh),
-                  Format(other.cost), chosen ? "" : FormatMore(other.cost - best.cost),
-                  chosen ? "chosen" : fmt::format("{}", fmt::join(because, ", "))});
+                  Format(other.cost), &other == &best ? "" : FormatMore(other.cost - best.cost),
+                  because[0]});
+    // Further reasons are on lines of their own, which fit a terminal.
+    for (size_t i = 1; i < because.size(); ++i) table.AddRow({"", "", "", "", because[i]});
   }
   return out + "\n\n" + table.Format();
 }

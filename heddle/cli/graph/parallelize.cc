@@ -23,8 +23,7 @@ struct ParallelizeCommand {
       "describes the format.";
   static constexpr const char* kExamples =
       "heddle parallelize step.hd --plan=fsdp.plan --compile.pipeline=fsdp -o local.hd\n"
-      "heddle parallelize step.hd --plan=auto.plan --memory.budget=60GiB "
-      "--write-plan=found.plan -o local.hd";
+      "heddle parallelize step.hd --plan=auto.plan --memory.budget=60GiB -o local.hd";
 
   std::string file;
   std::string plan;

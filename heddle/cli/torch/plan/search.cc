@@ -29,8 +29,8 @@ struct SearchCommand {
       "code 3: no plan fits into memory.";
   static constexpr const char* kExamples =
       "heddle search --model=llama3 --flavor=8B --devices=64 --cluster=h100-8x\n"
-      "heddle search --model=llama3 --flavor=70B --devices=256 "
-      "--training.global_batch_size=512 --write-plans=plans";
+      "heddle search --model=llama3 --flavor=70B --devices=256 --memory.budget=60GiB "
+      "--write-jobs=jobs";
 
   ModelOptions model;
   int64_t devices = 0;

@@ -14,8 +14,8 @@
 
 namespace heddle::search {
 
-// An amount of work, and of time. A unit of work is the time of reading one matrix entry; other work counts in multiples
-// of it.
+// An amount of work, and of time. A unit of work is the time of reading one matrix entry; other
+// work counts in multiples of it.
 struct WorkAmount {
   uint64_t work = UINT64_MAX;
   // Seconds by the clock, which is checked from time to time.
