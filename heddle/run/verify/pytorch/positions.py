@@ -44,9 +44,9 @@ class Positions:
         wide = whole.float() if dtype == torch.bfloat16 else whole
         batch, length, heads, size = wide.shape
         by_rank = wide.reshape(batch, self.ranks, length // self.ranks, heads, size).transpose(0, 1)
-        own = torch.empty_like(by_rank[0], memory_format=torch.contiguous_format)
-        dist.reduce_scatter_tensor(own, by_rank.contiguous(), group=self.group)
-        return own.to(dtype).transpose(1, 2)
+        own = wide.new_empty(by_rank[0].numel())
+        dist.reduce_scatter_tensor(own, by_rank.flatten(), group=self.group)
+        return own.view(by_rank[0].shape).to(dtype).transpose(1, 2)
 
 
 class Gathered(torch.autograd.Function):
