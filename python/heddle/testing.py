@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import _core
@@ -12,13 +13,38 @@ from ._core import Graph
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["assert_same_bits", "golden", "random_inputs", "run_ranks"]
+__all__ = ["assert_same_bits", "golden", "random_inputs", "repeatable", "run_ranks"]
+
+
+@contextlib.contextmanager
+def repeatable() -> Iterator[None]:
+    """Ops of torch inside give the same bits in every run.
+
+    >>> import torch
+    >>> from heddle.testing import repeatable
+    >>> with repeatable():
+    ...     torch.get_num_threads()
+    1
+    """
+    import torch
+
+    threads = torch.get_num_threads()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    # Sums depend on the number of threads, and some kernels on luck.
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_num_threads(threads)
 
 
 def run_ranks(
     graph: Graph, inputs: list[list[Tensor]], *, reducer: str = "rank"
 ) -> list[list[Tensor]]:
-    """Runs all ranks of a graph in this process, and gives the outputs of each.
+    """Runs all ranks of a graph in this process, and gives the outputs of each: the same bits in
+    every call.
 
     `reducer` is the order in which ranks are added: `rank`, `gloo`, `ring:CHANNELS` or `tree`.
 
@@ -45,7 +71,8 @@ def run_ranks(
         ) from None
     # Updates are in place.
     copies = [[tensor.detach().clone() for tensor in rank] for rank in inputs]
-    return _torch.World(str(graph), reducer).run(copies)
+    with repeatable():
+        return _torch.World(str(graph), reducer).run(copies)
 
 
 def random_inputs(graph: Graph, *, seed: int = 0) -> list[list[Tensor]]:

@@ -20,7 +20,7 @@ from ._core import Graph, Node, Output, Value
 from ._leaves import flatten_batch
 from ._parts import Layout, Place, fail, same_bits
 from .errors import Diagnostic, Error, RunError
-from .testing import run_ranks
+from .testing import repeatable, run_ranks
 
 if TYPE_CHECKING:
     from .program import Program
@@ -473,22 +473,13 @@ def verify(program: Program, batch: Any, *, processes: bool = False) -> Verifica
     if source is None or whole is None:
         hint = "compile the step that `heddle.capture` gives"
         raise fail("verify", "the program was not captured from a module", hint)
-    threads = torch.get_num_threads()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    # Sums depend on the number of threads, and some kernels on luck.
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            verifier = _Verifier(program, batch, source, whole)
-            return Verification(
-                [
-                    verifier.eager_is_captured(),
-                    verifier.captured_is_planned(),
-                    verifier.planned_is_scheduled(),
-                    verifier.scheduled_is_fx(processes),
-                ]
-            )
-    finally:
-        torch.use_deterministic_algorithms(deterministic)
-        torch.set_num_threads(threads)
+    with repeatable(), torch.random.fork_rng(devices=[]):
+        verifier = _Verifier(program, batch, source, whole)
+        return Verification(
+            [
+                verifier.eager_is_captured(),
+                verifier.captured_is_planned(),
+                verifier.planned_is_scheduled(),
+                verifier.scheduled_is_fx(processes),
+            ]
+        )

@@ -87,8 +87,9 @@ class Reader {
       if (id == kOpaqueOp) continue;
       Module module = MakeExample(Ops(), id)->module;
       AddText(Print(module));
-      // Collectives need a mesh, which a plan adds.
-      if (Ops()[id].family != "comm") AddText(AsStep(std::move(module)));
+      // Ops that name axes need a mesh, which a plan adds.
+      bool has_axes = Ops()[id].schema.Find("over") != nullptr;
+      if (Ops()[id].family != "comm" && !has_axes) AddText(AsStep(std::move(module)));
     }
   }
 

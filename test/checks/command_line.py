@@ -68,6 +68,7 @@ class CommandLine(unittest.TestCase):
             "diff": [[self.graph, other], [self.graph, other, "--json"]],
             "import": [["--help"]],
             "memory": [["--help"]],
+            "tune": [["--help"]],
             "train": [verify + ["--training.dataset=synthetic"]],
             "doc": [["ops"], ["passes", "--json"], ["man"]],
             "opt": [[self.graph], [self.graph, "--json"]],
