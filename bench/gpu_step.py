@@ -2,15 +2,16 @@
 """Time and peak memory of a training step on one GPU: Heddle, PyTorch eager and torch.compile.
 
 All train the same model with f32 parameters, bf16 compute, f32 gradients, clipping and fused AdamW.
-Blocks of Heddle and of its rivals alternate; each number is that of the best block. Heddle's time is
-the median over steps, from the start of a step until its loss is known. The rivals' time is the mean
-over steps, and they read no loss. `heddle tune` runs once before the blocks. Heddle's own kernels have the bits of eager (`heddle verify`).
+Blocks of Heddle and of its rivals alternate; each number is that of the best block. Heddle's time
+is the median over steps, from the start of a step until its loss is known. The rivals' time is the
+mean over steps, and they read no loss. `heddle tune` runs once before the blocks. Heddle's own
+kernels have the bits of eager (`heddle verify`).
 
     python3 bench/gpu_step.py [--heddle build/heddle] [--models 160M,1.5B,0.6B] [--rivals default,...]
         [--deterministic]
 
-`--deterministic`: Heddle repeats its bits from run to run, with flash attention. The rivals use flash
-attention then; their bits do not repeat.
+`--deterministic`: Heddle repeats its bits from run to run, with flash attention. The rivals use
+flash attention then; their bits do not repeat.
 """
 import argparse
 import json

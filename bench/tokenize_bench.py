@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Encoding against the `tokenizers` package: tokenize_bench.py HEDDLE [RESULT] [--megabytes N] [--threads N]
+"""Encoding against the `tokenizers` package: tokenize_bench.py HEDDLE [RESULT] [--megabytes N]
+[--threads N]
 
-Documents of English and code, as JSONL. For each configuration both encode all of them with the same number of threads, in turns; the ratio
-is that of the best times. `heddle tokenize` also reads JSONL and writes its files.
+Documents of English and code, as JSONL. For each configuration both encode all of them with the
+same number of threads, in turns; the ratio is that of the best times. `heddle tokenize` also reads
+JSONL and writes its files.
 """
 import argparse
 import json

@@ -51,7 +51,8 @@ def linears():
 
 
 def products():
-    """(rows, depth, columns, left transposed, right transposed): forward, and both products of backward."""
+    """(rows, depth, columns, left transposed, right transposed): forward, and both products of
+    backward."""
     shapes = set()
     for inputs, outputs in linears():
         for tokens in TOKENS:

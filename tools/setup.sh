@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Sets up everything that the build and the tests need on Debian 12, Ubuntu 24.04 or newer: packages that are missing, and
-# .venv with pinned wheels. Does nothing the second time. `setup.sh --no-torch` leaves .venv alone; `setup.sh --tests` also
-# installs what only tests need there.
+# Sets up everything that the build and the tests need on Debian 12, Ubuntu 24.04 or newer: packages
+# that are missing, and .venv with pinned wheels. Does nothing the second time.
+# `setup.sh --no-torch` leaves .venv alone; `setup.sh --tests` also installs what only tests need
+# there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

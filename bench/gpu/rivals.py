@@ -1,6 +1,7 @@
-"""rivals.py MODEL ATTENTION MODE...: ms of a training step in PyTorch. MODEL: 160M, 1.5B, 0.6B (Qwen 3), tiny. ATTENTION: cudnn, flash, math.
-MODE: eager, default, reduce-overhead, max-autotune, max-autotune-no-cudagraphs; ':complex' rotates with complex numbers,
-':copt' compiles clipping and AdamW as well. f32 masters, bf16 compute, f32 gradients, clip 1.0, fused AdamW."""
+"""rivals.py MODEL ATTENTION MODE...: ms of a training step in PyTorch. MODEL: 160M, 1.5B, 0.6B
+(Qwen 3), tiny. ATTENTION: cudnn, flash, math. MODE: eager, default, reduce-overhead, max-autotune,
+max-autotune-no-cudagraphs; ':complex' rotates with complex numbers, ':copt' compiles clipping and
+AdamW as well. f32 masters, bf16 compute, f32 gradients, clip 1.0, fused AdamW."""
 import contextlib
 import gc
 import statistics
@@ -17,8 +18,8 @@ from nvk import main, res
 MODELS = {"160M": (768, 12, 12, 4, 2048, 32000, 8, 1024), "1.5B": (2048, 16, 32, 8, 8192, 128256, 4, 4096),
           "0.6B": (1024, 28, 16, 8, 3072, 151936, 8, 2048), "tiny": (64, 2, 4, 2, 128, 256, 2, 64),
           "tiny-qwen": (64, 2, 4, 2, 128, 256, 2, 64)}
-# Head sizes that differ from dim / heads. These models have norms of q and k, rotate halves, and tie
-# the embedding to the output.
+# Head sizes that differ from dim / heads. These models have norms of q and k, rotate halves, and
+# tie the embedding to the output.
 QWEN = {"0.6B": 128, "tiny-qwen": 32}
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH}
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

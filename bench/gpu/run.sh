@@ -1,5 +1,6 @@
 #!/bin/bash
-# run.sh 1|2: the probes of one call, each in a process of its own with a limit; results at once in $OUT/results.txt
+# run.sh 1|2: the probes of one call, each in a process of its own with a limit; results at once in
+# $OUT/results.txt
 : "${OUT:=/tmp/out}"; mkdir -p "$OUT"; export OUT PYTHONUNBUFFERED=1 TORCHINDUCTOR_CACHE_DIR=/tmp/inductor TRITON_CACHE_DIR=/tmp/triton
 cd "$(dirname "$0")"; LIMIT=${LIMIT:-565}; SECONDS=0
 p() { local t=$1 left=$((LIMIT - SECONDS)) begin=$SECONDS rc; shift

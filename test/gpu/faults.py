@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs on a GPU that are stopped, resumed, disturbed or too large have the bits and exit codes of undisturbed runs.
+"""Runs on a GPU that are stopped, resumed, disturbed or too large have the bits and exit codes of
+undisturbed runs.
 
 Usage: faults.py HEDDLE. Exit code 77: no GPU.
 """
@@ -63,7 +64,8 @@ def losses(heddle, folder, steps, flags, expect=0):
 
 
 def resumed_runs_have_the_same_bits(heddle, folder):
-    """Steps are launched before the loss of the last one is known, except for those that are saved."""
+    """Steps are launched before the loss of the last one is known, except for those that are
+    saved."""
     expected = hashes(heddle, folder, 16, PLAIN)
     saved = [f"--checkpoint.folder={folder}/resumed", "--checkpoint.interval=4"]
     train(heddle, ["--training.steps=10", *saved])

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tuned matrix products have the bits of ATen's, also where files of the cache are damaged, and the launches of a step can be measured.
+"""Tuned matrix products have the bits of ATen's, also where files of the cache are damaged, and the
+launches of a step can be measured.
 
 Usage: tune.py HEDDLE. Exit code 77: no GPU."""
 import glob

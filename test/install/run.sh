@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs a build into a scratch directory and builds a project against it: run.sh BUILD_DIR SOURCE_DIR
+# Installs a build into a scratch directory and builds a project against it: run.sh BUILD_DIR
+# SOURCE_DIR
 set -euo pipefail
 build=$1 source=$2
 scratch=$(mktemp -d)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compares tokens and decoded texts with those of the `tokenizers` package: against_tokenizers.py ENCODE_TEXTS [--texts N] [--only NAME]
+"""Compares tokens and decoded texts with those of the `tokenizers` package: against_tokenizers.py
+ENCODE_TEXTS [--texts N] [--only NAME]
 
-For each configuration of families.py, random texts in 20 scripts, with emoji, marks, control characters, spaces, digits and code. Skipped
-where the package is missing.
+For each configuration of families.py, random texts in 20 scripts, with emoji, marks, control
+characters, spaces, digits and code. Skipped where the package is missing.
 """
 import argparse
 import os

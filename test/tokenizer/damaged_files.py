@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Damages tokenizer.json at random: damaged_files.py ENCODE_TEXTS [--files N] [--seed N]
 
-Every damaged file must be refused with a position, or encode a text; crashes and hangs fail. Skipped where the `tokenizers` package is missing.
+Every damaged file must be refused with a position, or encode a text; crashes and hangs fail.
+Skipped where the `tokenizers` package is missing.
 """
 import argparse
 import json

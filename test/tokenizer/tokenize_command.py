@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Commands with a tokenizer: tokenize_command.py HEDDLE
 
-`heddle tokenize` writes the tokens of the `tokenizers` package, whatever the number of threads. `train`, `generate` and `export` take the
-tokenizer. Damaged inputs end in errors with positions. Skipped where the package is missing.
+`heddle tokenize` writes the tokens of the `tokenizers` package, whatever the number of threads.
+`train`, `generate` and `export` take the tokenizer. Damaged inputs end in errors with positions.
+Skipped where the package is missing.
 """
 import json
 import os
