@@ -112,14 +112,8 @@ Result<Types> EfficientBackwardShape(const OpArgs& args) {
 // Fails unless the queries are one of equal parts of the positions, over the axes of `over`.
 Status CheckPart(const OpArgs& args, size_t q) {
   HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, q));
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
   Axes over = args.AxesOf("over");
-  if (over.empty())
-    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
-  for (AxisId axis : over) {
-    if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
-                   args.mesh().axes().size());
-  }
   Dim queries = args.dims(q)[2];
   Dim keys = args.dims(q + 1)[2];
   int64_t ranks = args.mesh().Size(over);

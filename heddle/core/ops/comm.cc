@@ -15,18 +15,6 @@
 namespace heddle {
 namespace {
 
-Status CheckOver(const OpArgs& args) {
-  Axes over = args.AxesOf("over");
-  if (over.empty())
-    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
-  for (AxisId axis : over) {
-    if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
-                   args.mesh().axes().size());
-  }
-  return Done{};
-}
-
 // The size of a dimension after gathering it over `over`. A number is multiplied. A chunk loses its
 // innermost axes. If `over` has more axes than the chunk shows, the outer ones divided the size, so
 // they multiply it again.

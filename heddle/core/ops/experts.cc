@@ -16,15 +16,8 @@ namespace heddle {
 namespace {
 
 Result<int64_t> GroupSize(const OpArgs& args) {
-  Axes over = args.AxesOf("over");
-  if (over.empty())
-    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
-  for (AxisId axis : over) {
-    if (axis >= args.mesh().axes().size())
-      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
-                   args.mesh().axes().size());
-  }
-  return args.mesh().Size(over);
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  return args.mesh().Size(args.AxesOf("over"));
 }
 
 // Operand `i` has row counts by expert. Checks that the ranks divide the number of experts.

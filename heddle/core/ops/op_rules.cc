@@ -32,6 +32,18 @@ Result<std::vector<bool>> DimFlags(const OpArgs& args, size_t rank, std::string_
   return flags;
 }
 
+Status CheckOver(const OpArgs& args) {
+  Axes over = args.AxesOf("over");
+  if (over.empty())
+    return Error(Diag::kUnknownAxis, "`over` is empty; name at least one mesh axis");
+  for (AxisId axis : over) {
+    if (axis >= args.mesh().axes().size())
+      return Error(Diag::kUnknownAxis, "`over` has axis {}, but the mesh has {} axes", axis,
+                   args.mesh().axes().size());
+  }
+  return Done{};
+}
+
 Status CheckRank(const OpArgs& args, size_t i, size_t rank) {
   if (args[i].rank() == rank) return Done{};
   return Error(Diag::kRank, "operand {} has {}, expected {}", i,

@@ -26,6 +26,8 @@ Result<size_t> WrapDim(int64_t dim, size_t rank);
 Result<size_t> DimAttr(const OpArgs& args, size_t rank, std::string_view name = "dim");
 // Flags of the dimensions in a list attribute. All are set if the list is empty or none.
 Result<std::vector<bool>> DimFlags(const OpArgs& args, size_t rank, std::string_view name = "dim");
+// Fails unless `over` names axes of the mesh, at least one.
+Status CheckOver(const OpArgs& args);
 // Fail unless operand `i` has exactly, or at least, `rank` dimensions.
 Status CheckRank(const OpArgs& args, size_t i, size_t rank);
 Status CheckRankAtLeast(const OpArgs& args, size_t i, size_t rank);
