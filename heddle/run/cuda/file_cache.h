@@ -22,7 +22,7 @@ class FileCache {
   // set.
   static std::string DefaultFolder();
 
-  // Returns the stored bytes; nullopt if there are none.
+  // Returns the stored bytes, if any.
   std::optional<std::string> Find(std::string_view key) const;
   // Fails if the folder is not writable, or empty.
   Status Store(std::string_view key, std::string_view bytes) const;

@@ -15,10 +15,10 @@ namespace {
 struct TuneCommand {
   static constexpr const char* kName = "tune";
   static constexpr const char* kNote =
-      "Measures the algorithms of cuBLASLt for each matrix product of a step, among those that "
-      "have "
-      "the bits of ATen's product, and stores the fastest in the cache folder. `heddle train` then "
-      "uses them. Takes the flags of `heddle train`; products of f32 and f64 are not tuned.";
+      "Measures the algorithms of cuBLASLt for each matrix product of a step. Algorithms without "
+      "the bits of ATen's product are left out. The fastest is stored in the cache folder, and "
+      "`heddle train` uses it. Takes the flags of `heddle train`; products of f32 and f64 are not "
+      "tuned.";
   static constexpr const char* kExamples =
       "heddle tune --model=llama3 --training.local_batch_size=8 --training.seq_len=1024\n"
       "heddle tune --config=job.toml";

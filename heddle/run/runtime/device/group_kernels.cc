@@ -55,7 +55,8 @@ class CudaNormWeightKernel : public GroupKernel {
   }
 
  private:
-  // Whether ATen adds chunks of 32 rows: for so many rows, and columns that leave GPU cores idle.
+  // Whether ATen adds chunks of 32 rows first: with many rows, and too few columns to keep half of
+  // the multiprocessors busy.
   bool AddsChunks(int64_t rows) const {
     return rows > 65536 && width_ / 32 < device_.multiprocessors() / 2;
   }
