@@ -4,7 +4,6 @@ Runs graphs on tensors of torch. Everything here is for the package `heddle`.
 
 import torch
 
-
 def fail_check(message: str) -> None:
     """Fails an internal check, so that tests see what happens then."""
 

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from . import hf
 from ._captured import CapturedStep, Parameter, assemble, with_flat_results
 from ._explain import explain, written_by
 from ._functional import Functional, functionalize, mark
 from ._leaves import Spec, flatten_batch, state_of
+from ._source import Source, own_loss
 from ._trace import Leaf, Traced, fail, trace
 from .errors import CaptureError, Diagnostic
 from .optim import AdamW
@@ -27,25 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["AdamW", "CapturedStep", "Parameter", "Spec", "capture", "trace_step"]
 
 TARGETS = ("cpu", "cuda")
-
-
-def _own_loss(model: nn.Module, batch: Any, kwargs: Mapping[str, Any]) -> Any:
-    if isinstance(batch, Mapping):
-        output = model(**batch, **kwargs)
-    elif isinstance(batch, (tuple, list)):
-        output = model(*batch, **kwargs)
-    else:
-        output = model(batch, **kwargs)
-    if isinstance(output, Tensor):
-        return output
-    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
-    if not isinstance(loss, Tensor):
-        raise fail(
-            "loss",
-            f"the model gives a {type(output).__name__} without a loss",
-            hf.output_hint(output) or "give `loss=`, a function of model and batch",
-        )
-    return loss
 
 
 def _check_writes(
@@ -185,7 +167,7 @@ def trace_step(
     def compute(tensors: Sequence[Any]) -> Any:
         given = flat.rebuild(tensors)
         if loss is None:
-            return _own_loss(model, given, options)
+            return own_loss(model, given, options)
         return loss(model, given, **options)
 
     names: dict[int, str] = {}
@@ -276,7 +258,6 @@ def capture(
     )
     from . import _core
     from .step import Step
-    from .verifying import Source
 
     graph_module = captured.graph_module
     if optimizer is not None:

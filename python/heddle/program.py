@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
     from torch.fx import GraphModule
 
+    from ._source import Source
     from .running import Run
-    from .verifying import Source
 
 __all__ = ["Comparison", "Program", "Simulation"]
 

@@ -12,7 +12,7 @@ from .passes import GraphPass
 from .program import Program
 
 if TYPE_CHECKING:
-    from .verifying import Source
+    from ._source import Source
 
 __all__ = ["Flows", "ParallelRules", "Step"]
 

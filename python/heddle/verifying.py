@@ -7,7 +7,7 @@ import inspect
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,10 @@ from .errors import Diagnostic, Error, RunError
 from .testing import repeatable, run_ranks
 
 if TYPE_CHECKING:
+    from ._source import Source
     from .program import Program
 
-__all__ = ["Link", "Source", "Verification", "verify"]
+__all__ = ["Link", "Verification", "verify"]
 
 # The largest difference after sums were regrouped, relative to the largest element.
 _TOLERANCES = {
@@ -36,35 +37,6 @@ _TOLERANCES = {
 }
 _SEED = 7
 Key = tuple[str | None, int | None, str]
-
-
-@dataclass(frozen=True)
-class Source:
-    """What a step was captured from.
-
-    >>> import torch
-    >>> from heddle.verifying import Source
-    >>> model = torch.nn.Linear(4, 1)
-    >>> Source(model, lambda m, b: m(b).sum(), None).compute(model, torch.zeros(2, 4)).shape
-    torch.Size([])
-    """
-
-    model: nn.Module
-    loss: Callable[..., Any] | None
-    param_dtype: torch.dtype | None
-    kwargs: Mapping[str, Any] | None = None
-
-    def compute(self, model: nn.Module, batch: Any) -> Tensor:
-        """The loss of a copy of the model."""
-        from .capturing import _own_loss
-
-        options = dict(self.kwargs or {})
-        value: Tensor = (
-            _own_loss(model, batch, options)
-            if self.loss is None
-            else self.loss(model, batch, **options)
-        )
-        return value
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ import heddle
 
 torch = pytest.importorskip("torch")
 
+from heddle._parts import same_bits  # noqa: E402
 from step_checks import deterministic  # noqa: E402
 from test_to_fx import Uneven, uneven_loss  # noqa: E402
-
-from heddle._parts import same_bits  # noqa: E402
 
 
 def batches(count: int) -> list[dict[str, Any]]:

@@ -14,10 +14,9 @@ import heddle
 
 torch = pytest.importorskip("torch")
 
+from heddle._parts import Layout, Place, same_bits  # noqa: E402
 from modules import NanoGPT, gpt_loss  # noqa: E402
 from ranks import run_ranks  # noqa: E402
-
-from heddle._parts import Layout, Place, same_bits  # noqa: E402
 
 
 class Uneven(torch.nn.Module):

@@ -14,10 +14,9 @@ import heddle
 torch = pytest.importorskip("torch")
 pytest.importorskip("heddle._torch")
 
+from heddle import verifying  # noqa: E402
 from modules import NanoGPT, gpt_loss  # noqa: E402
 from test_to_fx import Uneven, uneven_loss  # noqa: E402
-
-from heddle import verifying  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
