@@ -296,6 +296,7 @@ Result<TrainResult> TrainingJob::Train() {
     Say(profile_->path().empty()
             ? fmt::format("--profile={}: no such step was trained", options_.loop.profile)
             : "profile in " + profile_->path());
+    if (leads() && !profile_->path().empty()) watcher_.Profiled(*this, profile_->path());
   }
   session.reset();
   return End(outcome);

@@ -30,6 +30,8 @@ class TrainObserver : public JobObserver {
  public:
   // The job is ready, with all ranks in this process.
   virtual void Prepared(const TrainingJob& /*job*/) {}
+  // The trace of `--profile` was written to `path`.
+  virtual void Profiled(const TrainingJob& /*job*/, const std::string& /*path*/) {}
   // The first step is next. A failure ends the job.
   virtual Status Begins(int64_t /*after_step*/) { return Done{}; }
   virtual void Trained(const run::StepMetrics& /*metrics*/) {}
@@ -61,6 +63,10 @@ class TrainingJob : public JobRun {
                  std::optional<int64_t> local_rank = std::nullopt);
   // Returns a description of the run, in one screen.
   std::string Describe() const;
+  // The compiled step of one rank: the last one, if there are several micro-batches.
+  const Module& step() const { return graphs().step; }
+  // The cluster of the device, if it is known or given.
+  const std::optional<price::Cluster>& cluster() const { return cluster_; }
   // Restricts this process to its own rank. Fails if the other ranks run another job.
   Status Join(run::Peers& peers) { return Agree(peers); }
   // Finds the checkpoint to resume from, and checks the data.
@@ -96,7 +102,7 @@ class TrainingJob : public JobRun {
   TrainObserver& watcher_;
   // Null without `--profile`.
   std::unique_ptr<run::StepProfile> profile_;
-  // The cluster whose peak FLOP/s MFU is computed against.
+  // Its peak FLOP/s are those of the MFU.
   std::optional<price::Cluster> cluster_;
   run::TrainerOptions trainer_;
   // The largest token of the data. Unset if only a part was checked.

@@ -379,6 +379,55 @@ class SearchTest(unittest.TestCase):
         self.assertEqual(self.page.run("document.getElementById('copy').innerText"), "copied")
 
 
+def write_profile(name):
+    """Writes a trace of three steps and a simulated step. Returns the path of their page."""
+    folder = FOLDER / name
+    folder.mkdir(exist_ok=True)
+    event = lambda cat, name, ts, dur, tid: {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": ts, "dur": dur}
+    kernels = [event("kernel", kernel, 1000 + 100 * step + begin, 30, 7)
+               for step in range(3) for kernel, begin in (("nvjet", 0), ("rows" + HOSTILE, 30), ("adamw", 60))]
+    simulated = [event("matmul", "%mm", 0, 40, 0), event("optimizer", "%step", 40, 20, 0)]
+    for file, events in ("steps_6-8_rank_0.json", kernels), ("simulated.json", simulated):
+        (folder / file).write_text(json.dumps({"traceEvents": events}))
+    page = FOLDER / f"{name}.html"
+    heddle("report", folder, f"--html={page}")
+    return page
+
+
+class ProfileTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.page = browser.Page(PROGRAM)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.page.close()
+
+    def test_shows_measured_and_simulated_steps(self):
+        self.page.problems.clear()
+        self.page.open(write_profile("profile"))
+        self.assertEqual(self.page.run("document.title"), "Heddle: measured steps")
+        figures = self.page.run("document.getElementById('figures').innerText")
+        for words in ("measured step", "96.67 us", "simulated step", "60.00 us", "−37.9 %"):
+            self.assertIn(words, figures)
+        rows = self.page.run("[...document.querySelectorAll('#classes tbody tr')].map((row) => row.innerText)")
+        self.assertEqual(len(rows), 3)
+        self.assertIn("+33.3 %", next(row for row in rows if row.startswith("matmul")))
+        # The middle of the first kernel of the measured lane: a ruler of 22 and a title of 20 are above.
+        x, y = self.page.run("""(() => {
+          const box = document.querySelector("#charts .chart").getBoundingClientRect();
+          return [box.left + 96 + 15 / 100 * (box.width - 108), box.top + 42 + 12];
+        })()""")
+        self.page.mouse("mouseMoved", x, y)
+        tip = self.page.run("document.getElementById('tip').innerText")
+        for words in ("nvjet", "matmul", "30.00 us"):
+            self.assertIn(words, tip)
+        self.page.run("document.getElementById('zoom-in').click()")
+        self.assertLess(self.page.run("report.view.end - report.view.begin"), 100000)
+        self.page.screenshot(FOLDER / "profile.png", whole=True)
+        self.assertEqual(self.page.problems, [])
+
+
 if __name__ == "__main__":
     HEDDLE, FOLDER = sys.argv[1], pathlib.Path(sys.argv[2])
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,8 @@
-// heddle report: a report of one step, or a comparison of two.
+// heddle report: a report of one step, a comparison of two, or measured steps.
 #include "heddle/cli/commands.h"
 #include "heddle/cli/step/sim_flags.h"
+#include "heddle/core/base/file.h"
+#include "heddle/report/profile/profile.h"
 
 namespace heddle {
 namespace {
@@ -10,12 +12,15 @@ std::string LastPart(const std::string& path) { return path.substr(path.rfind('/
 struct ReportCommand {
   static constexpr const char* kName = "report";
   static constexpr const char* kSummary =
-      "Compare two schedules of a step on a cluster and explain the difference";
+      "Compare two schedules of a step on a cluster, or measured steps with their simulation";
   static constexpr const char* kNote =
       "Compares FILE with --against, collective by collective; --html writes both to one page "
-      "(docs/report.md). Without --against it prints the same as `heddle sim`.";
+      "(docs/report.md). Without --against it prints the same as `heddle sim`. For a folder of "
+      "traces that `heddle train --profile` wrote, or a trace of PyTorch's profiler, it compares "
+      "the time of each class of kernels with that of --against, a trace of `heddle sim --trace`.";
   static constexpr const char* kExamples =
-      "heddle report overlapped.hd --against=final.hd --html=report.html";
+      "heddle report overlapped.hd --against=final.hd --html=report.html\n"
+      "heddle report run/profile --html=measured.html";
 
   std::string file;
   std::string against;
@@ -23,16 +28,42 @@ struct ReportCommand {
   SimOutputs outputs;
 
   void Declare(Flags& flags) {
-    flags.Positional("FILE", file, "graph of one rank, or - for standard input");
-    flags.Option("--against=FILE", against, "graph to compare FILE with");
+    flags.Positional("FILE", file,
+                     "graph of one rank, a trace (.json) or a folder of traces, or - for a graph "
+                     "from standard input");
+    flags.Option("--against=FILE", against,
+                 "graph or simulated trace to compare FILE with (default for a folder of traces: "
+                 "its simulated.json)");
     sim.Declare(flags);
     outputs.Declare(flags);
   }
   Status Run(const Streams& streams) const;
+
+ private:
+  bool IsProfile() const { return file.ends_with(".json") || IsDirectory(file); }
+  Status ReportProfile(const Streams& streams) const;
 };
+
+Status ReportCommand::ReportProfile(const Streams& streams) const {
+  for (auto [flag, given] :
+       {std::pair{"--trace", !outputs.trace.empty()}, std::pair{"--timeline", outputs.timeline}}) {
+    if (given)
+      return Error(Diag::kUsage, "{} is for graphs, but `{}` has measured steps", flag, file);
+  }
+  HEDDLE_TRY(Profile profile, LoadProfile(file, against));
+  if (!outputs.html.empty())
+    HEDDLE_RETURN_IF_ERROR(WriteOutput(outputs.html, FormatProfilePage(profile), streams));
+  if (outputs.html == "-") return Done{};
+  if (outputs.json)
+    PrintJson(ToJson(profile), streams);
+  else
+    streams.out << FormatProfile(profile);
+  return Done{};
+}
 
 Status ReportCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(outputs.Check());
+  if (IsProfile()) return ReportProfile(streams);
   HEDDLE_RETURN_IF_ERROR(CheckOneInput("FILE", file, "--against", against));
   HEDDLE_TRY(price::CostModel model, sim.Load());
   HEDDLE_TRY(price::SimulateOptions options, sim.Options());

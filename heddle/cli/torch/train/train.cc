@@ -5,6 +5,10 @@
 #include "heddle/cli/graph/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/training_flags.h"
+#include "heddle/core/base/file.h"
+#include "heddle/core/ir/program.h"
+#include "heddle/report/profile/profile.h"
+#include "heddle/report/trace.h"
 #include "heddle/run/metrics/training_log.h"
 
 namespace heddle {
@@ -61,6 +65,10 @@ class TrainingScreen final : public TrainObserver {
   void Prepared(const TrainingJob& job) override {
     streams_.out << job.Describe() << FormatCosts(job.report()) << "\n" << std::flush;
   }
+  void Profiled(const TrainingJob& job, const std::string& path) override {
+    Status written = WriteSimulation(job, path.substr(0, path.rfind('/')));
+    if (!written.ok()) Report(written.diagnostics(), streams_);
+  }
   Status Begins(int64_t after_step) override {
     HEDDLE_TRY(log_, run::TrainingLog::Open({.steps = flags_.options.optimization.steps,
                                              .after_step = after_step,
@@ -80,11 +88,30 @@ class TrainingScreen final : public TrainObserver {
   bool has_failed() const { return has_failed_; }
 
  private:
+  // Writes the simulated step next to its profile, if the cluster of the device is known.
+  Status WriteSimulation(const TrainingJob& job, const std::string& folder);
+
   const TrainingFlags& flags_;
   const Streams& streams_;
   std::unique_ptr<run::TrainingLog> log_;
   bool has_failed_ = false;
 };
+
+Status TrainingScreen::WriteSimulation(const TrainingJob& job, const std::string& folder) {
+  if (!job.cluster()) {
+    Note("no simulation next to the profile: the cluster of this device is not known");
+    return Done{};
+  }
+  if (job.planned().micro_batches() > 1) {
+    Note("no simulation next to the profile: the step has several micro-batches");
+    return Done{};
+  }
+  HEDDLE_TRY(price::CostModel costs, price::CostModel::Make(*job.cluster(), {}));
+  const Graph& graph = SharedProgram(job.step());
+  HEDDLE_TRY(price::Simulation simulation, price::Simulate(job.step(), graph, costs, {}));
+  return WriteFile(folder + "/" + std::string(kSimulatedTrace),
+                   FormatTrace(job.step(), {{&graph, &simulation}}));
+}
 
 // Compiles the job to find errors, and starts one process per rank.
 Result<ExitCode> TrainCommand::RunOnRanks(const TrainOptions& options, TrainingScreen& screen,

@@ -1,0 +1,252 @@
+#include "heddle/report/profile/profile.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include <nlohmann/json.hpp>
+
+#include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
+#include "heddle/report/html/page_files.h"
+#include "heddle/report/html/step_data.h"
+
+namespace heddle {
+namespace {
+
+// The lane with the most work.
+size_t BusiestLane(const Trace& trace) {
+  std::vector<Nanos> busy(trace.lanes.size());
+  for (const TraceSpan& span : trace.spans) busy[span.lane] += span.end - span.begin;
+  return static_cast<size_t>(std::ranges::max_element(busy) - busy.begin());
+}
+
+// The length of the sequence that the list repeats up to its end, at least twice and over at least
+// half of the list. A list without such a sequence has its own length.
+size_t PeriodAtEnd(const std::vector<std::string_view>& names) {
+  // The failure function of Knuth, Morris and Pratt, of the reversed list.
+  std::vector<std::string_view> reversed(names.rbegin(), names.rend());
+  std::vector<size_t> border(reversed.size());
+  size_t period = names.size();
+  for (size_t i = 1; i < reversed.size(); ++i) {
+    size_t k = border[i - 1];
+    while (k > 0 && reversed[i] != reversed[k]) k = border[k - 1];
+    border[i] = k + (reversed[i] == reversed[k] ? 1 : 0);
+    size_t length = i + 1;
+    size_t repeated = length - border[i];
+    if (2 * length >= names.size() && 2 * repeated <= length) period = repeated;
+  }
+  return period;
+}
+
+Nanos EndOf(const Trace& trace) {
+  Nanos end;
+  for (const TraceSpan& span : trace.spans) end = std::max(end, span.end);
+  return end;
+}
+
+std::vector<std::string> TracesIn(const std::string& folder) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    std::string name = entry.path().filename();
+    if (name.starts_with("steps_") && name.ends_with(".json")) paths.push_back(entry.path());
+  }
+  // Rank 2 before rank 10.
+  std::ranges::sort(paths, [](const std::string& a, const std::string& b) {
+    return a.size() != b.size() ? a.size() < b.size() : a < b;
+  });
+  return paths;
+}
+
+void SumClasses(Profile& profile) {
+  std::map<std::string, ClassTimes> sums;
+  auto ranks = static_cast<double>(profile.ranks.size());
+  for (size_t r = 0; r < profile.ranks.size(); ++r) {
+    const MeasuredSteps& steps = profile.steps[r];
+    double share = 1 / (ranks * static_cast<double>(steps.count()));
+    std::map<std::string, Nanos> times;
+    for (const TraceSpan& span : profile.ranks[r].spans) {
+      if (span.begin < steps.edges[0]) continue;
+      times[span.kernel_class] += span.end - span.begin;
+      sums[span.kernel_class].launches += share;
+    }
+    for (const auto& [name, time] : times)
+      sums[name].measured += Nanos{std::llround(static_cast<double>(time.value) * share)};
+  }
+  if (profile.simulated) {
+    for (auto& [name, times] : sums) times.simulated = Nanos{};
+    for (const TraceSpan& span : profile.simulated->spans) {
+      std::optional<Nanos>& time = sums[span.kernel_class].simulated;
+      time = time.value_or(Nanos{}) + (span.end - span.begin);
+    }
+  }
+  for (auto& [name, times] : sums) {
+    times.name = name;
+    profile.classes.push_back(times);
+  }
+  std::ranges::stable_sort(profile.classes, [](const ClassTimes& a, const ClassTimes& b) {
+    return a.measured > b.measured;
+  });
+}
+
+// `+12.3 %`: how much the simulated time differs from the measured one.
+std::string ErrorOf(Nanos measured, std::optional<Nanos> simulated) {
+  if (!simulated || measured.value == 0) return "";
+  return fmt::format("{:+.1f} %", 100.0 * static_cast<double>((*simulated - measured).value) /
+                                      static_cast<double>(measured.value));
+}
+
+nlohmann::ordered_json Millis(std::optional<Nanos> time) {
+  return time ? nlohmann::ordered_json(static_cast<double>(time->value) / kNanosPerMilli)
+              : nlohmann::ordered_json();
+}
+
+// The spans of a step as columns, and its lanes.
+nlohmann::ordered_json PageTrace(const Trace& trace, Nanos from, Nanos to, std::string_view title) {
+  nlohmann::ordered_json data = {{"title", title}, {"lanes", trace.lanes}};
+  std::map<std::string_view, size_t> strings;
+  std::vector<std::string_view> texts;
+  auto number = [&](std::string_view text) {
+    auto [at, is_new] = strings.try_emplace(text, texts.size());
+    if (is_new) texts.push_back(text);
+    return at->second;
+  };
+  for (const char* column : {"begin", "end", "lane", "name", "kind"})
+    data[column] = nlohmann::ordered_json::array();
+  for (const TraceSpan& span : trace.spans) {
+    if (span.begin < from || span.begin >= to) continue;
+    data["begin"].push_back((span.begin - from).value);
+    data["end"].push_back((span.end - from).value);
+    data["lane"].push_back(span.lane);
+    data["name"].push_back(number(span.name));
+    data["kind"].push_back(number(span.kernel_class));
+  }
+  data["strings"] = texts;
+  return data;
+}
+
+}  // namespace
+
+MeasuredSteps FindSteps(const Trace& trace) {
+  size_t lane = BusiestLane(trace);
+  std::vector<std::string_view> names;
+  std::vector<Nanos> begins;
+  for (const TraceSpan& span : trace.spans) {
+    if (span.lane != lane) continue;
+    names.push_back(span.name);
+    begins.push_back(span.begin);
+  }
+  size_t period = PeriodAtEnd(names);
+  MeasuredSteps steps;
+  for (size_t at = names.size() % period; at < names.size(); at += period)
+    steps.edges.push_back(begins[at]);
+  steps.edges.push_back(EndOf(trace));
+  return steps;
+}
+
+Nanos Profile::step() const {
+  Nanos slowest;
+  for (const MeasuredSteps& rank : steps) slowest = std::max(slowest, rank.step());
+  return slowest;
+}
+
+std::optional<Nanos> Profile::simulated_step() const {
+  return simulated ? std::optional(EndOf(*simulated)) : std::nullopt;
+}
+
+Result<Profile> LoadProfile(const std::string& path, const std::string& simulated) {
+  Profile profile;
+  std::string prediction = simulated;
+  std::vector<std::string> files = {path};
+  if (IsDirectory(path)) {
+    files = TracesIn(path);
+    if (files.empty())
+      return Error(Diag::kFileRead,
+                   "`{}` has no traces (steps_*.json); `heddle train --profile` writes them", path);
+    std::string beside = fmt::format("{}/{}", path, kSimulatedTrace);
+    std::error_code error;
+    if (prediction.empty() && std::filesystem::exists(beside, error)) prediction = beside;
+  }
+  for (const std::string& file : files) {
+    HEDDLE_TRY(Trace trace, ReadTrace(file));
+    profile.steps.push_back(FindSteps(trace));
+    profile.ranks.push_back(std::move(trace));
+  }
+  if (!prediction.empty()) {
+    HEDDLE_TRY(profile.simulated, ReadTrace(prediction));
+  }
+  SumClasses(profile);
+  return profile;
+}
+
+std::string FormatProfile(const Profile& profile) {
+  std::string out;
+  for (size_t r = 0; r < profile.ranks.size(); ++r)
+    out += fmt::format("{}: {} of {}\n", profile.ranks[r].file,
+                       Counted(static_cast<int64_t>(profile.steps[r].count()), "step"),
+                       Format(profile.steps[r].step()));
+  std::optional<Nanos> simulated = profile.simulated_step();
+  if (simulated)
+    out += fmt::format("{}: a step of {}, {}\n", profile.simulated->file, Format(*simulated),
+                       ErrorOf(profile.step(), simulated));
+  out += fmt::format("\n{:<12} {:>9} {:>11}", "class", "launches", "measured");
+  out += simulated ? fmt::format(" {:>11} {:>10}\n", "simulated", "error") : "\n";
+  for (const ClassTimes& times : profile.classes) {
+    out +=
+        fmt::format("{:<12} {:>9.0f} {:>11}", times.name, times.launches, Format(times.measured));
+    if (simulated)
+      out += fmt::format(" {:>11} {:>10}", Format(times.simulated.value_or(Nanos{})),
+                         ErrorOf(times.measured, times.simulated));
+    while (out.ends_with(' ')) out.pop_back();
+    out += "\n";
+  }
+  return out;
+}
+
+nlohmann::ordered_json ToJson(const Profile& profile) {
+  auto ranks = nlohmann::ordered_json::array();
+  for (size_t r = 0; r < profile.ranks.size(); ++r)
+    ranks.push_back({{"file", profile.ranks[r].file},
+                     {"steps", profile.steps[r].count()},
+                     {"step_ms", Millis(profile.steps[r].step())}});
+  auto classes = nlohmann::ordered_json::array();
+  for (const ClassTimes& times : profile.classes)
+    classes.push_back({{"class", times.name},
+                       {"launches", times.launches},
+                       {"measured_ms", Millis(times.measured)},
+                       {"simulated_ms", Millis(times.simulated)}});
+  return {{"ranks", ranks},
+          {"step_ms", Millis(profile.step())},
+          {"simulated_step_ms", Millis(profile.simulated_step())},
+          {"classes", classes}};
+}
+
+std::string FormatProfilePage(const Profile& profile) {
+  nlohmann::ordered_json data = ToJson(profile);
+  auto traces = nlohmann::ordered_json::array();
+  for (size_t r = 0; r < profile.ranks.size(); ++r) {
+    const std::vector<Nanos>& edges = profile.steps[r].edges;
+    // The begin of the next step ends one more exactly than the end of the trace.
+    size_t last = edges.size() > 2 ? edges.size() - 3 : 0;
+    traces.push_back(PageTrace(profile.ranks[r], edges[last], edges[last + 1],
+                               "measured: " + profile.ranks[r].file));
+  }
+  if (profile.simulated)
+    traces.push_back(PageTrace(*profile.simulated, Nanos{}, EndOf(*profile.simulated),
+                               "simulated: " + profile.simulated->file));
+  data["traces"] = std::move(traces);
+  std::string scripts;
+  for (std::string_view name : {"common", "chart", "table", "profile"}) scripts += PageFile(name);
+  std::string page(PageFile("profile_page"));
+  ReplaceMark(page, "/*style*/", PageFile("style"));
+  ReplaceMark(page, "/*script*/", scripts);
+  // Insert user texts last, because they may contain marks.
+  std::string text = data.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
+    text.replace(at, 1, "\\u003c");
+  ReplaceMark(page, "/*data*/", text);
+  return page;
+}
+
+}  // namespace heddle

@@ -1,0 +1,64 @@
+// A measured profile of training steps next to their simulation.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "heddle/report/profile/trace_file.h"
+
+namespace heddle {
+
+// The simulated step in a folder of traces.
+inline constexpr std::string_view kSimulatedTrace = "simulated.json";
+
+// The steps of a measured trace.
+struct MeasuredSteps {
+  // Where each step begins, and where the last one ends.
+  std::vector<Nanos> edges;
+
+  size_t count() const { return edges.size() - 1; }
+  // The mean time from the begin of a step to that of the next.
+  Nanos step() const {
+    return Nanos{(edges.back() - edges[0]).value / static_cast<int64_t>(count())};
+  }
+};
+// Finds steps that launch the same work in the same order. A trace without a repetition is one
+// step.
+MeasuredSteps FindSteps(const Trace& trace);
+
+// The work of one class in a step, of all lanes. Means over the ranks.
+struct ClassTimes {
+  std::string name;
+  double launches = 0;
+  Nanos measured;
+  // Unset without a simulation.
+  std::optional<Nanos> simulated = {};
+};
+
+struct Profile {
+  // One per rank.
+  std::vector<Trace> ranks;
+  std::vector<MeasuredSteps> steps;
+  std::optional<Trace> simulated = {};
+  // The largest time first.
+  std::vector<ClassTimes> classes;
+
+  // The step of the slowest rank.
+  Nanos step() const;
+  std::optional<Nanos> simulated_step() const;
+};
+
+// `path`: a trace, or a folder of traces that `heddle train --profile` wrote. `simulated`: a trace
+// of `heddle sim --trace`; empty: `simulated.json` of the folder, if it exists.
+Result<Profile> LoadProfile(const std::string& path, const std::string& simulated);
+
+std::string FormatProfile(const Profile& profile);
+nlohmann::ordered_json ToJson(const Profile& profile);
+// One self-contained page: the last step of each rank above the simulated one.
+std::string FormatProfilePage(const Profile& profile);
+
+}  // namespace heddle
