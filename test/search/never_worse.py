@@ -15,9 +15,9 @@ SMALL = [
     ("llama3", "debugmodel", ["dp=8", "dp=4,tp=2"]),
     ("qwen3", "debugmodel_moe", ["dp=4,tp=2"]),
 ]
-MESHES = ["dp=64", "dp=8,tp=8", "dp=32,tp=8"]
-LARGE = [(model, flavor, MESHES) for model, flavor in [
-    ("llama3", "8B"), ("llama3", "70B"), ("qwen3", "32B"), ("qwen3", "30B-A3B"), ("deepseek_v3", "16B")]]
+# Presets of tensor parallelism divide the key and value heads: 4 in Qwen 3 30B-A3B, 8 or more elsewhere.
+LARGE = [(model, flavor, ["dp=64", f"dp=8,tp={tp}", f"dp=32,tp={tp}"]) for model, flavor, tp in [
+    ("llama3", "8B", 8), ("llama3", "70B", 8), ("qwen3", "32B", 8), ("qwen3", "30B-A3B", 4), ("deepseek_v3", "16B", 8)]]
 
 
 def gib(count):
