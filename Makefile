@@ -5,7 +5,7 @@
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check format and clang-tidy of changed files
 # make train  set up, build, run the main job
-# make python install the Python package into .venv
+# make python build the Python package and install it into .venv
 # make wheel  write a wheel of it for this machine's architecture into dist/
 # make bench  measure; writes build/bench.json
 # make docs   regenerate ops.md, passes.md, flags.md and diagnostics.md
@@ -51,12 +51,14 @@ program: setup
 	@cmake --preset release $(TORCH) $(PACKAGE) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release --target heddle heddle-torch
 
-# Without torch and its ABI: the package needs a C++ compiler, and builds in a folder of its own.
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 python: setup
-	@$(PIP) install --quiet --no-build-isolation --no-deps --force-reinstall .
-	@$(PYTHON) -c "import heddle; print('heddle', heddle.__version__, 'in', heddle.__path__[0])"
+	@cmake --preset release $(TORCH) -DHEDDLE_PYTHON=ON >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
+	@cmake --build --preset release --target heddle_python heddle_python_torch
+	@$(PIP) install --quiet --no-deps --force-reinstall "$$(tools/python_wheel.sh $(PYTHON) build build/wheel)"
+	@$(PYTHON) -c "import torch, heddle, heddle._torch; print('heddle', heddle.__version__, 'in', heddle.__path__[0])"
 
+# Without torch and its ABI, in a build folder of its own.
 wheel: setup
 	@rm -rf build/wheel && mkdir -p dist
 	@$(PIP) wheel --quiet --no-build-isolation --no-deps -w build/wheel .

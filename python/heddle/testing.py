@@ -67,7 +67,7 @@ def run_ranks(
         raise fail(
             "extension",
             f"heddle._torch is missing or is for another torch: {error}",
-            "use the package in build/python of a checkout, which `make test` builds",
+            "`make python` builds it for the torch in .venv and installs it",
         ) from None
     # Updates are in place.
     copies = [[tensor.detach().clone() for tensor in rank] for rank in inputs]

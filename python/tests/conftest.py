@@ -8,6 +8,10 @@ import pytest
 
 import heddle
 
+# Without the package, the folder heddle/ of the checkout is an empty package of that name.
+if heddle.__file__ is None:
+    pytest.exit("the package heddle is not installed: run `make python`", returncode=4)
+
 STEP = """heddle 1 global
 graph @step(%x: f32[8,16] batch "x", %w: f32[16,32] param 0 "up.weight" unit "up",
             %v: f32[32,16] param 1 "down.weight" unit "down") -> (loss %l, grad 0 %gw, grad 1 %gv) {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +26,11 @@ def test_stubs_are_those_of_the_module() -> None:
     generator.put(_core)
     stubs = Path(heddle.__file__).parent / "_core.pyi"
     assert stubs.read_text() == generator.get(), "`make docs` writes python/heddle/_core.pyi"
+
+
+def test_the_extension_refuses_another_torch() -> None:
+    pytest.importorskip("heddle._torch")
+    code = "import torch; torch.__version__ = '2.99.1+cpu'; import heddle._torch"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "built for torch 2." in done.stderr and "this is torch 2.99.1" in done.stderr

@@ -3,6 +3,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/version.h>
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
@@ -60,11 +61,22 @@ class World {
   run::RankProgram program_;
 };
 
+// Raises ImportError unless torch is the version whose ABI this module has.
+void CheckTorch() {
+  const std::string built = TORCH_VERSION;
+  const auto loaded = nb::cast<std::string>(nb::str(nb::module_::import_("torch").attr("__version__")));
+  if (loaded.substr(0, loaded.find('+')) == built) return;
+  throw nb::import_error(("heddle._torch was built for torch " + built + ", and this is torch " + loaded +
+                          "; `make python` builds it for the torch in .venv")
+                             .c_str());
+}
+
 }  // namespace
 }  // namespace heddle::python
 
 NB_MODULE(_torch, module) {
   using heddle::python::World;
+  heddle::python::CheckTorch();
   module.doc() = "Runs graphs on tensors of torch. Everything here is for the package `heddle`.";
   heddle::python::BindErrors(module);
   nb::class_<World>(
