@@ -39,32 +39,36 @@ void GraphBuilder::CollectTensors(const ForeignValue& value, std::vector<ValueId
 }
 
 // Adds tensors by position or name, and the tensors anywhere in lists. Adds attributes if a graph
-// can store them.
-void GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position) {
+// can store them. `leads`: only tensors by position were added so far; these need no names. Returns
+// whether that is still so.
+bool GraphBuilder::AddOpaqueArgument(const ForeignArg& arg, size_t position, bool leads) {
   std::string_view given = Text(arg.name);
-  std::string_view tensor_name = IsAttrName(given) ? given : std::string_view();
+  std::string_view name = IsAttrName(given) ? given : std::string_view();
+  if (name.empty() && position < std::size(kPositions)) name = kPositions[position];
+  leads = leads && given.empty();
+  std::string_view tensor_name = leads ? std::string_view() : name;
   const Binding* binding = Find(arg.value);
   if (binding != nullptr && binding->value) {
     builder_->AddTensor(binding->value, tensor_name);
-    return;
+    return leads;
   }
   std::vector<ValueId> tensors;
   CollectTensors(arg.value, tensors);
   if (!tensors.empty()) {
     builder_->AddTensors(tensors, tensor_name);
-    return;
+    return leads;
   }
   std::optional<AttrValue> attr = ToAttr(arg.value);
   bool said = attr && !std::holds_alternative<std::monostate>(*attr);
-  std::string_view name = tensor_name;
-  if (name.empty() && position < std::size(kPositions)) name = kPositions[position];
   if (said && !name.empty()) builder_->AddAttr(name, *std::move(attr));
+  return false;
 }
 
 Status GraphBuilder::BuildOpaque(const ForeignCall& call, std::string_view name) {
   builder_->BeginOpaque(name);
   std::span<const ForeignArg> args = program_.args_of(call);
-  for (size_t i = 0; i < args.size(); ++i) AddOpaqueArgument(args[i], i);
+  bool leads = true;
+  for (size_t i = 0; i < args.size(); ++i) leads = AddOpaqueArgument(args[i], i, leads);
   return TakeOperands(call);
 }
 

@@ -150,7 +150,7 @@ class GraphBuilder {
   // Adds a node for a number as a tensor without dimensions.
   ValueId ScalarNode(const ForeignCall& call, const ForeignValue& value);
   std::optional<AttrValue> ToAttr(const ForeignValue& value) const;
-  void AddOpaqueArgument(const ForeignArg& arg, size_t position);
+  bool AddOpaqueArgument(const ForeignArg& arg, size_t position, bool leads);
   void CollectTensors(const ForeignValue& value, std::vector<ValueId>& tensors) const;
 
   // --- build_collective.cc

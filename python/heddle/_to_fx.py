@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
@@ -135,24 +135,22 @@ class _Writer:
     def _arguments(self, target: Any, given: dict[Any, Any]) -> tuple[list[Any], dict[str, Any]]:
         arguments = target._schema.arguments
         takes_tensor = any(isinstance(one, (Value, list)) and one for one in given.values())
+        found = _by_name(arguments, given)
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         positional = True
-        for at, argument in enumerate(arguments):
-            key = argument.name if argument.name in given else at
-            if key not in given:
-                positional = False
-                is_device = argument.name == "device" and self._device.type != "cpu"
-                if is_device and not takes_tensor:
+        for argument in arguments:
+            name = argument.name
+            positional = positional and not argument.kwarg_only
+            if name not in found and name == "device" and self._device.type != "cpu":
+                if not takes_tensor:
                     kwargs["device"] = self._device
-                elif not argument.has_default_value():
-                    kwargs[argument.name] = None
-                continue
-            value = self._argument(given[key])
-            if positional and not argument.kwarg_only:
-                args.append(value)
+            elif name not in found and argument.has_default_value():
+                positional = False
+            elif positional:
+                args.append(self._argument(found.get(name)))
             else:
-                kwargs[argument.name] = value
+                kwargs[name] = self._argument(found.get(name))
         return args, kwargs
 
     def _argument(self, value: Any) -> Any:
@@ -317,3 +315,22 @@ def _around(text: str, name: str) -> tuple[str, str]:
 def write_fx(graph: Graph, place: Place, groups: Groups | None, device: str) -> fx.GraphModule:
     """The graph that one rank runs. Its collectives move one tensor along dimension 0."""
     return _Writer(graph, place, groups, device).write()
+
+
+def _by_name(arguments: Sequence[Any], given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Arguments by name; those of an opaque op may be called `a2`, or be tensors without names."""
+    found: dict[str, Any] = {}
+    required, optional = [], []
+    for at, argument in enumerate(arguments):
+        name = argument.name
+        key = name if name in given else f"a{at}"
+        if key in given:
+            found[name] = given[key]
+        elif "Tensor" in str(argument.type):
+            optional.append(name)
+            if not str(argument.type).startswith("Optional"):
+                required.append(name)
+    unnamed = [value for key, value in given.items() if isinstance(key, int)]
+    # A writer that names optional tensors passes as many others as the schema requires.
+    names = optional if len(unnamed) > len(required) else required
+    return {**found, **dict(zip(names, unnamed, strict=False))}

@@ -23,8 +23,8 @@ std::optional<c10::OperatorHandle> FindOperator(std::string_view name) {
 
 namespace {
 
-// One argument's operands: the argument's name, its first operand and the number of operands. The
-// name is empty for a positional argument of an opaque op.
+// One argument's operands: the argument's name, its first operand and the number of operands. A
+// positional argument of an opaque op has a name like `a2`, or none.
 struct Passed {
   std::string_view name;
   uint32_t operand;
@@ -51,6 +51,49 @@ std::vector<Passed> PassedOperands(const Graph& graph, NodeId node) {
   }
   return passed;
 }
+
+// Arguments of a node by name, and those of an opaque op by name or position.
+class NodeArguments {
+ public:
+  NodeArguments(const c10::FunctionSchema& schema, const Attrs& attrs, std::vector<Passed> passed)
+      : schema_(schema), attrs_(attrs), passed_(std::move(passed)) {
+    size_t required = 0;
+    for (size_t i = 0; i < schema.arguments().size(); ++i) required += IsRequired(i);
+    // A writer that names optional tensors passes as many others as the schema requires.
+    takes_optional_ = static_cast<size_t>(std::ranges::count(passed_, "", &Passed::name)) > required;
+  }
+
+  // The operands of argument `i`, asked for in the order of the schema; null if it has none.
+  const Passed* OperandsOf(size_t i) {
+    if (const Passed* named = Named(i)) return named;
+    if (!takes_optional_ && !IsRequired(i)) return nullptr;
+    while (next_ < passed_.size() && !passed_[next_].name.empty()) ++next_;
+    return next_ < passed_.size() ? &passed_[next_++] : nullptr;
+  }
+  const AttrValue* AttrOf(size_t i) const {
+    const AttrValue* named = attrs_.Find(schema_.arguments()[i].name());
+    return named != nullptr ? named : attrs_.Find(Position(i));
+  }
+
+ private:
+  static std::string Position(size_t i) { return "a" + std::to_string(i); }
+  bool IsRequired(size_t i) const {
+    ArgKind kind = KindOf(schema_.arguments()[i]);
+    return IsOperand(kind) && kind != ArgKind::kOptionalTensor && Named(i) == nullptr;
+  }
+  const Passed* Named(size_t i) const {
+    for (const Passed& p : passed_) {
+      if (p.name == schema_.arguments()[i].name() || p.name == Position(i)) return &p;
+    }
+    return nullptr;
+  }
+
+  const c10::FunctionSchema& schema_;
+  const Attrs& attrs_;
+  std::vector<Passed> passed_;
+  size_t next_ = 0;
+  bool takes_optional_ = false;
+};
 
 // Returns the in-place variant of an op: `_fused_adamw_` for `_fused_adamw`.
 std::optional<c10::OperatorHandle> InPlaceTwin(const c10::OperatorHandle& op) {
@@ -96,22 +139,16 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
   call.result_count_ = graph[node].result_count;
   call.kernel_ = GroupedMmKernel(graph, node);
   if (call.kernel_ == nullptr) call.kernel_ = AttentionLayoutKernel(graph[node].op);
-  std::vector<Passed> passed = PassedOperands(graph, node);
-  size_t next_positional = 0;
+  const std::vector<c10::Argument>& wanted = op->schema().arguments();
+  NodeArguments given(op->schema(), attrs, PassedOperands(graph, node));
   using Kind = Argument::Kind;
-  for (const c10::Argument& arg : op->schema().arguments()) {
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const c10::Argument& arg = wanted[i];
     Argument& argument = call.arguments_.emplace_back();
     ArgKind kind = KindOf(arg);
     if (IsOperand(kind)) {
-      auto found =
-          std::ranges::find_if(passed, [&](const Passed& p) { return p.name == arg.name(); });
-      // Opaque calls pass required tensors by position.
-      if (found == passed.end() && kind != ArgKind::kOptionalTensor) {
-        while (next_positional < passed.size() && !passed[next_positional].name.empty())
-          ++next_positional;
-        found = passed.begin() + static_cast<ptrdiff_t>(std::min(next_positional++, passed.size()));
-      }
-      if (found == passed.end()) continue;
+      const Passed* found = given.OperandsOf(i);
+      if (found == nullptr) continue;
       argument.operand = found->operand;
       argument.count = found->count;
       argument.kind = kind == ArgKind::kOptionalTensorList ? Kind::kOptionalList
@@ -120,7 +157,7 @@ Result<AtenCall> AtenCall::Bind(const Module& module, const Graph& graph, NodeId
                                                            : Kind::kTensor;
       continue;
     }
-    if (const AttrValue* value = attrs.Find(arg.name())) {
+    if (const AttrValue* value = given.AttrOf(i)) {
       HEDDLE_TRY(c10::IValue converted,
                  ToIValue(*value, module.mesh, graph.types().symbols(), size_of));
       // An empty list does not tell whether it holds integers or floats, and ATen distinguishes
