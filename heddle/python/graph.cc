@@ -150,6 +150,9 @@ void BindGraphClass(nb::module_& module) {
                                 Counted(graph.inputs().size(), "input"),
                                 Counted(graph.outputs().size(), "output"));
            })
+      .def(
+          "_repr_html_", [](nb::handle self) { return RichHtml("graph_html", self); },
+          nb::sig("def _repr_html_(self) -> str"), "What a notebook shows.")
       .def("__getstate__", [](const GraphView& self) { return Print(self.module()); })
       .def("__setstate__", [](GraphView& self, const std::string& text) {
         new (&self) GraphView(ParseGraph(text, "pickle"));
@@ -173,6 +176,10 @@ nb::dict ToPython(const Mesh& mesh) {
 
 nb::object FromJson(const std::string& text) {
   return nb::module_::import_("json").attr("loads")(text);
+}
+
+nb::object RichHtml(const char* function, nb::handle object) {
+  return nb::module_::import_("heddle._rich").attr(function)(object);
 }
 
 void BindGraph(nb::module_& module) {

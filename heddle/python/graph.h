@@ -49,6 +49,8 @@ GraphView ViewOf(Module module, std::vector<std::string> remarks = {});
 nanobind::dict ToPython(const Mesh& mesh);
 // What Python's json module makes of the text.
 nanobind::object FromJson(const std::string& text);
+// The HTML that a function of heddle._rich writes for an object.
+nanobind::object RichHtml(const char* function, nanobind::handle object);
 
 void BindGraph(nanobind::module_& module);
 

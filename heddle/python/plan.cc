@@ -205,6 +205,9 @@ void BindPlan(nb::module_& module) {
           "name"_a,
           "Why `auto` placed a parameter where it is, and what every other placement would cost.")
       .def("__str__", [](const PlanView& self) { return self.text; })
+      .def(
+          "_repr_html_", [](nb::handle self) { return RichHtml("plan_html", self); },
+          nb::sig("def _repr_html_(self) -> str"), "What a notebook shows.")
       .def("__repr__",
            [](const PlanView& self) {
              return fmt::format("<heddle.Plan [{}]{}>", Format(self.plan.mesh),

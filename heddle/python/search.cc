@@ -26,6 +26,8 @@ struct SearchSettings {
   std::vector<int64_t> tensor_degrees;
   bool automatic = true;
   bool overlap = true;
+  // Called with the number of finished points, that of all, and the current phase.
+  nb::object progress;
 };
 
 // The size of the first dimension of the batch.
@@ -51,6 +53,10 @@ Result<search::SearchResult> Search(const GraphView& graph, const SearchSettings
   options.cluster = settings.cluster;
   options.automatic = settings.automatic;
   options.overlap = settings.overlap;
+  options.progress = [&](const search::SearchProgress& now) {
+    nb::gil_scoped_acquire lock;
+    settings.progress(now.done, now.all, nb::str(now.doing.data(), now.doing.size()));
+  };
   search::SearchedModel model;
   model.one_pass = true;
   model.capture = [&](const search::StepRequest&) -> Result<Module> { return graph.module(); };
@@ -81,10 +87,11 @@ void BindSearch(nb::module_& module) {
       "search_plans",
       [](const GraphView& graph, int64_t devices, const std::string& cluster,
          const std::string& memory, const RuleLists& rules,
-         const std::vector<int64_t>& tensor_degrees, bool automatic, bool overlap) {
+         const std::vector<int64_t>& tensor_degrees, bool automatic, bool overlap,
+         nb::object progress) {
         SearchSettings settings{
-            devices,        cluster,   memory, Take(RulesOf(rules), "PlanError"),
-            tensor_degrees, automatic, overlap};
+            devices,        cluster,   memory,  Take(RulesOf(rules), "PlanError"),
+            tensor_degrees, automatic, overlap, std::move(progress)};
         search::SearchResult found =
             Take(Unlocked([&] { return Search(graph, settings); }), "PlanError");
         nb::list front;
@@ -98,10 +105,10 @@ void BindSearch(nb::module_& module) {
         return out;
       },
       "graph"_a, "devices"_a, nb::kw_only(), "cluster"_a, "memory"_a, "rules"_a, "tensor_degrees"_a,
-      "auto"_a, "overlap"_a,
+      "auto"_a, "overlap"_a, "progress"_a,
       nb::sig("def search_plans(graph: Graph, devices: int, *, cluster: str, memory: str, rules: "
-              "RuleLists, tensor_degrees: list[int], auto: bool, overlap: bool) -> dict[str, "
-              "typing.Any]"));
+              "RuleLists, tensor_degrees: list[int], auto: bool, overlap: bool, progress: "
+              "Callable[[int, int, str], None]) -> dict[str, typing.Any]"));
 }
 
 }  // namespace heddle::python

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _core
 from ._core import Graph, Plan
+from ._rich import program_html
 from .errors import Diagnostic, PassError
 from .passes import GraphPass
 from .table import Table
@@ -417,3 +418,6 @@ class Program:
             f"<heddle.Program @{self.graph.name}: [{mesh}], {len(self.graph):,} nodes, "
             f"pipeline {self.pipeline}, cluster {self.cluster}>"
         )
+
+    def _repr_html_(self) -> str:
+        return program_html(self)

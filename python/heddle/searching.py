@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._core import Graph, Plan
+from ._rich import Progress
 from .program import Comparison, Program, Simulation
 from .step import ParallelRules, Step, lists_of
 from .table import Table
@@ -96,7 +97,8 @@ def search(
 
     `memory`: limit of a device's memory, as `72GiB` (default: the device's). `tensor_degrees`: the
     degrees of tensor parallelism to try with the rules. `auto`: the solver places the step, too.
-    `overlap`: the fastest plan is also scheduled by the pass `overlap`.
+    `overlap`: the fastest plan is also scheduled by the pass `overlap`. After a second, a notebook
+    or a terminal shows progress.
 
     >>> graph = heddle.Graph.parse('''heddle 1 global
     ... graph @step(%x: f32[8,16] batch "x") -> (loss %l) {
@@ -107,14 +109,16 @@ def search(
     """
     graph = step if isinstance(step, Graph) else step.graph
     given = rules if rules is not None or isinstance(step, Graph) else step._rules
-    found = _core.search_plans(
-        graph,
-        devices,
-        cluster=cluster,
-        memory=memory,
-        rules=lists_of(given, graph),
-        tensor_degrees=list(tensor_degrees),
-        auto=auto,
-        overlap=overlap,
-    )
+    with Progress("search") as progress:
+        found = _core.search_plans(
+            graph,
+            devices,
+            cluster=cluster,
+            memory=memory,
+            rules=lists_of(given, graph),
+            tensor_degrees=list(tensor_degrees),
+            auto=auto,
+            overlap=overlap,
+            progress=progress,
+        )
     return SearchResult(graph, cluster, found)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _core
 from ._core import Graph, Plan
+from ._rich import step_html
 from .passes import GraphPass
 from .program import Program
 
@@ -194,3 +195,6 @@ class Step:
             f"<heddle.Step @{self._graph.name}: {stats['nodes']:,} nodes, "
             f"{stats['parameters']:,} parameters, {opaque} opaque ops>"
         )
+
+    def _repr_html_(self) -> str:
+        return step_html(self)
