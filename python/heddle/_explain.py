@@ -21,7 +21,7 @@ from ._torch_names import (
 )
 from .errors import CaptureError, Diagnostic
 
-__all__ = ["explain", "written_by"]
+__all__ = ["Line", "explain", "lines_of", "written_by"]
 
 _OURS = os.path.dirname(os.path.abspath(__file__))
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
@@ -29,6 +29,8 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__))
 _NO_DATA = "sizes and branches that depend on data have no plan; compute on tensors, as torch.where"
 
 Hint = Callable[[str | None, str], str]
+# File, number and text of a line.
+Line = tuple[str, int, str]
 
 
 def _is_user_file(path: str) -> bool:
@@ -132,15 +134,35 @@ def written_by(graph_module: fx.GraphModule, index: int) -> tuple[str, str | Non
         if operand not in aliases:
             continue
         if target._schema.is_mutable:
-            file, line = _last_frame(node.meta.get("stack_trace") or "")
-            source = linecache.getline(file, line).strip() if file else ""
+            file, line, source = _line_of(node) or (None, 0, "")
             return _op(target), file, line, source
         if is_same(node) or target.is_view:
             aliases.add(node)
     return "an op", None, 0, ""
 
 
-def _last_frame(stack_trace: str) -> tuple[str | None, int]:
-    frames = [(m["file"], int(m["line"])) for m in _FRAME.finditer(stack_trace)]
-    users = [frame for frame in frames if _is_user_file(frame[0])]
-    return users[-1] if users else (None, 0)
+def lines_of(graph_module: fx.GraphModule) -> dict[str, Line]:
+    """The line of the user's files that each node is from, by the node's name.
+
+    A backward node is from the line of the forward op whose gradient it computes. The graph was
+    traced with stack traces.
+    """
+    lines: dict[str, Line] = {}
+    forward: dict[Any, Line] = {}
+    for node in graph_module.graph.nodes:
+        line = _line_of(node)
+        if line is not None:
+            forward.setdefault(node.meta.get("seq_nr"), line)
+        else:
+            line = forward.get((node.meta.get("custom") or {}).get("heddle_of"))
+        if line is not None:
+            lines[node.name] = line
+    return lines
+
+
+def _line_of(node: fx.Node) -> Line | None:
+    frames = _FRAME.finditer(node.meta.get("stack_trace") or "")
+    users = [(m["file"], int(m["line"])) for m in frames if _is_user_file(m["file"])]
+    if not users:
+        return None
+    return *users[-1], linecache.getline(*users[-1]).strip()

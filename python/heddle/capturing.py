@@ -16,6 +16,7 @@ from ._captured import CapturedStep, Parameter, assemble, with_flat_results
 from ._explain import explain, written_by
 from ._functional import Functional, functionalize, mark
 from ._leaves import Spec, flatten_batch, state_of
+from ._losses import sum_means
 from ._source import Source, own_loss
 from ._trace import Leaf, Traced, fail, trace
 from .errors import CaptureError, Diagnostic
@@ -146,8 +147,11 @@ def trace_step(
     target: str = "cpu",
     kwargs: Mapping[str, Any] | None = None,
     allow_unused: bool = False,
+    stack_traces: bool = False,
 ) -> CapturedStep:
     """The step as a `torch.fx.GraphModule`; see `capture`, which makes a graph of Heddle of it.
+
+    `stack_traces`: nodes have `stack_trace` in their `meta`, which takes as long again.
 
     >>> import torch
     >>> from heddle.capturing import Spec, trace_step
@@ -189,8 +193,9 @@ def trace_step(
             )
 
     try:
-        traced = run()
+        traced = run(stack_traces)
         remarks = _check_unused(traced.unused, allow_unused)
+        sum_means(traced.graph_module)
         functional = functionalize(traced.graph_module)
     except CaptureError as error:
         raise _placed(error, model.forward if loss is None else loss) from None

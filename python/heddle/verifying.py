@@ -17,9 +17,12 @@ from torch import Tensor, nn
 
 from . import _core
 from ._core import Graph, Node, Output, Value
+from ._explain import Line, lines_of
 from ._leaves import flatten_batch
 from ._parts import Layout, Place, fail, same_bits
+from ._rich import Progress
 from .errors import Diagnostic, Error, RunError
+from .table import Table
 from .testing import repeatable, run_ranks
 
 if TYPE_CHECKING:
@@ -29,12 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Link", "Verification", "verify"]
 
 # The largest difference after sums were regrouped, relative to the largest element.
-_TOLERANCES = {
-    torch.float64: 1e-12,
-    torch.float32: 1e-4,
-    torch.bfloat16: 5e-2,
-    torch.float16: 1e-2,
-}
+_TOLERANCES = {"f64": 1e-12, "c128": 1e-12, "f32": 1e-4, "c64": 1e-4, "f16": 1e-2, "bf16": 5e-2}
 _SEED = 7
 Key = tuple[str | None, int | None, str]
 
@@ -69,6 +67,9 @@ class Verification:
 
     def __repr__(self) -> str:
         return "\n".join(map(str, self.links))
+
+    def _repr_html_(self) -> str:
+        return Table([vars(link) for link in self.links])._repr_html_()
 
 
 def _key(graph: Graph, output: Output) -> Key:
@@ -179,6 +180,7 @@ class _Verifier:
             for i, output in enumerate(self.planned.outputs)
         }
         worst = 0.0
+        limits = _limits(self.whole)
         one = len(self.places) == 1
         for output, want in zip(self.whole.outputs, self.captured, strict=True):
             key = _key(self.whole, output)
@@ -189,7 +191,7 @@ class _Verifier:
             if one and not same_bits(want, got):
                 raise self.broken(claim, f"{what} differs: {_numbers(want, got)}")
             error = _relative(want, got)
-            limit = _TOLERANCES.get(want.dtype, 0.0)
+            limit = limits[output.value.name]
             if output.role == "update" and output.target and output.target.role == "param":
                 # Adam divides by the size of a gradient, so a rounding error may be a whole step.
                 limit += self._step_size() / max(want.abs().max().item(), 1e-30)
@@ -328,6 +330,36 @@ class _Verifier:
                 return output.value.producer
         return None
 
+    def _line_of(self, node: Node) -> Line | None:
+        """The user's line of the nearest node that the captured step has, too."""
+        from .capturing import trace_step
+
+        try:
+            captured = trace_step(
+                self.source.model,
+                self.batch,
+                loss=self.source.loss,
+                param_dtype=self.source.param_dtype,
+                kwargs=self.source.kwargs,
+                allow_unused=True,
+                stack_traces=True,
+            )
+        except Error:
+            # The mistake that was found is the one to report.
+            return None
+        lines = lines_of(captured.graph_module)
+        queue = [node]
+        seen = {node}
+        for one in queue:
+            for value in one.results:
+                if value.name in lines:
+                    return lines[value.name]
+            producers = [value.producer for value in one.operands if value is not None]
+            new = [producer for producer in producers if producer and producer not in seen]
+            seen.update(new)
+            queue += new
+        return None
+
     def broken(self, claim: str, message: str, node: Node | None = None) -> RunError:
         """The error of a link that does not hold."""
         text = f"{claim}: {message}"
@@ -336,7 +368,7 @@ class _Verifier:
             text += f"; first at {str(node).split(' : ')[0].strip()}"
             if node.scope:
                 text += f" of {node.scope}"
-            file, line, source = _written_at(self.source.model, node.scope)
+            file, line, source = self._line_of(node) or _written_at(self.source.model, node.scope)
         return RunError("", [Diagnostic("verify", text, file, line, 0, source)])
 
 
@@ -370,6 +402,19 @@ def _written_at(model: nn.Module, scope: str) -> tuple[str | None, int, str]:
     except (AttributeError, OSError, TypeError):
         return None, 0, ""
     return file, first, lines[0].strip()
+
+
+def _limits(graph: Graph) -> dict[str, float]:
+    """The largest difference of each value: that of the coarsest type it was computed from.
+
+    Models compute norms in f32 and losses of f32 from bf16, whatever the type of the result.
+    """
+    limits = {value.name: _TOLERANCES.get(value.dtype, 0.0) for value in graph.inputs}
+    for node in graph.nodes:
+        limit = max((limits[value.name] for value in node.operands if value), default=0.0)
+        for value in node.results:
+            limits[value.name] = max(limit, _TOLERANCES.get(value.dtype, 0.0))
+    return limits
 
 
 def _relative(want: Tensor, got: Tensor) -> float:
@@ -430,7 +475,8 @@ def verify(program: Program, batch: Any, *, processes: bool = False) -> Verifica
     - scheduled = FX in processes: the bits of `to_fx` over Gloo, with `processes=True`.
 
     All ranks run in this process. A link that does not hold raises a `RunError`, which names the
-    tensor, the pass, the first node that differs, and its module. `batch` is a whole batch.
+    tensor, the pass, the first node that differs, its module, and its line in the user's files.
+    `batch` is a whole batch.
 
     >>> import torch
     >>> model = torch.nn.Linear(4, 2)
@@ -445,13 +491,15 @@ def verify(program: Program, batch: Any, *, processes: bool = False) -> Verifica
     if source is None or whole is None:
         hint = "compile the step that `heddle.capture` gives"
         raise fail("verify", "the program was not captured from a module", hint)
-    with repeatable(), torch.random.fork_rng(devices=[]):
+    with repeatable(), torch.random.fork_rng(devices=[]), Progress("verify") as progress:
         verifier = _Verifier(program, batch, source, whole)
-        return Verification(
-            [
-                verifier.eager_is_captured(),
-                verifier.captured_is_planned(),
-                verifier.planned_is_scheduled(),
-                verifier.scheduled_is_fx(processes),
-            ]
-        )
+        links: list[Link] = []
+        for check in (
+            verifier.eager_is_captured,
+            verifier.captured_is_planned,
+            verifier.planned_is_scheduled,
+            lambda: verifier.scheduled_is_fx(processes),
+        ):
+            links.append(check())
+            progress(len(links), 4, links[-1].claim)
+        return Verification(links)

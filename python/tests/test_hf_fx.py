@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +13,17 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from torch.overrides import TorchFunctionMode
+
 import heddle
 from heddle._from_fx import read_fx_text
 from heddle._parts import Place, same_bits
 from heddle._to_fx import write_fx
 from heddle.testing import random_inputs, run_ranks
+from modules import Encoder, NanoGPT, SelectiveScan, ViT, gpt_loss, square, text_batch
 from test_hf import MODELS, tokens
 
+SOAK = "HEDDLE_SOAK" in os.environ
 pytestmark = [pytest.mark.torch, pytest.mark.hf]
 
 
@@ -71,3 +76,83 @@ def test_links(name: str) -> None:
         for one, other in zip(a, b, strict=True)
         for x, y in zip(one, other, strict=True)
     )
+
+
+class Doubles(TorchFunctionMode):
+    """Functions compute in f64 where the code of models asks for f32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def wide(value: Any) -> Any:
+            return torch.float64 if value is torch.float32 else value
+
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        return func(*map(wide, args), **{k: wide(v) for k, v in (kwargs or {}).items()})
+
+
+@pytest.fixture
+def doubles() -> Any:
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Doubles():
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def assert_ranks_agree(step: heddle.Step, mesh: str, batch: Any, *, processes: bool) -> None:
+    """In f64 nothing but the order of sums differs; FX processes have the bits of ranks."""
+    types = {value.dtype for node in step.graph.nodes for value in node.results}
+    assert "f64" in types and not types & {"f32", "bf16", "f16"}
+    links = heddle.verify(step.compile(step.plan(mesh)), batch, processes=processes).links
+    fx = "same bits" if processes else "not compared"
+    assert [links[i].result for i in (0, 2, 3)] == ["same bits", "same bits", fx]
+    assert links[1].result == "same bits" or float(links[1].result) < 1e-12
+
+
+# Three ranks cut nothing evenly: 5 rows, 32 columns, 128 tokens.
+MESHES = ["dp=2", "dp=4", "dp=2,tp=2", "dp=3"]
+
+
+@pytest.mark.parametrize("mesh", MESHES if SOAK else MESHES[2:])
+@pytest.mark.parametrize("name", list(MODELS))
+def test_ranks_agree(name: str, mesh: str, doubles: None) -> None:
+    pytest.importorskip("heddle._torch")
+    batch = tokens(rows=5 if mesh == "dp=3" else 4)
+    step = heddle.capture(MODELS[name]().eval().double(), batch)
+    assert_ranks_agree(step, mesh, batch, processes=SOAK)
+
+
+def images() -> Any:
+    return dict(images=torch.randn(5, 3, 16, 16))
+
+
+def vectors() -> Any:
+    return dict(x=torch.randn(5, 6, 16))
+
+
+def sentences() -> Any:
+    return dict(x=torch.randn(5, 6, 32))
+
+
+def square_of(model: Any, batch: Any) -> Any:
+    return square(model, next(iter(batch.values())))
+
+
+OTHERS: dict[str, Any] = {
+    "vit": (ViT, images, square_of),
+    "nanogpt": (NanoGPT, text_batch, gpt_loss),
+    "encoder": (Encoder, sentences, square_of),
+    "scan": (SelectiveScan, vectors, square_of),
+}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("name", list(OTHERS))
+def test_ranks_of_other_models_agree(name: str, mesh: str, doubles: None) -> None:
+    pytest.importorskip("heddle._torch")
+    make, batch_of, loss = OTHERS[name]
+    torch.manual_seed(0)
+    batch = batch_of()
+    step = heddle.capture(make().eval().double(), batch, loss=loss)
+    assert_ranks_agree(step, mesh, batch, processes=SOAK or mesh == "dp=3")
