@@ -11,6 +11,7 @@
 | `ops._c10d_functional`                        | yes  | yes  | yes  | collectives of FX graphs   |
 | `distributed.tensor...._StridedShard`         | yes  | yes  | yes  | state as DTensors          |
 | `_dynamo.backends.common.aot_autograd`        | yes  | yes  | yes  | graphs of torch.compile    |
+| `_functorch.partitioners.default_partition`   | yes  | yes  | yes  | forward and backward       |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
 """
@@ -53,6 +54,7 @@ __all__ = [
     "UnsupportedOperatorException",
     "annotate",
     "aot_backend",
+    "default_partition",
     "enable_python_dispatcher",
     "functional",
     "make_fx",
@@ -71,6 +73,13 @@ def aot_backend(**compilers: Any) -> Any:
     from torch._dynamo.backends.common import aot_autograd
 
     return aot_autograd(**compilers)
+
+
+def default_partition(*args: Any, **options: Any) -> tuple[Any, Any]:
+    """Divides a joint graph into forward and backward; honours marks of `torch.utils.checkpoint`."""
+    from torch._functorch.partitioners import default_partition as partition
+
+    return partition(*args, **options)
 
 
 def strided_shard(dim: int, *, split_factor: int) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch.fx import GraphModule
 
+from ._keep import Kept, partition_by
 from ._torch_names import aot_backend
 from .errors import Diagnostic, Error
 from .fx import as_pass, read_local
@@ -16,7 +17,8 @@ from .program import Program
 
 __all__ = ["Compiled", "compiled", "heddle"]
 
-_OPTIONS = ("pipeline", "cluster", "report")
+_OPTIONS = ("pipeline", "cluster", "report", "checkpoint")
+_POLICIES = ("none", "full", "selective", "min-cut")
 _PIPELINE = "reorder-for-memory"
 
 
@@ -37,12 +39,15 @@ class Compiled:
     after: float | None = None
     # Why the graph stays as it is.
     reason: str = ""
+    # What was decided about values for backward; empty without `checkpoint`.
+    kept: str = ""
 
     def __repr__(self) -> str:
         text = f"{self.name}: {self.nodes} nodes, {self.collectives} collectives"
         if self.before is None or self.after is None:
             return f"{text}, unchanged: {self.reason}"
-        return f"{text}, {self.before * 1e6:.1f} us -> {self.after * 1e6:.1f} us"
+        kept = f", {self.kept}" if self.kept else ""
+        return f"{text}, {self.before * 1e6:.1f} us -> {self.after * 1e6:.1f} us{kept}"
 
 
 _compiled: list[Compiled] = []
@@ -59,7 +64,7 @@ def compiled() -> list[Compiled]:
 
 
 def _schedule(
-    gm: GraphModule, name: str, pipeline: str, cluster: str, report: str | None
+    gm: GraphModule, name: str, pipeline: str, cluster: str, report: str | None, kept: str
 ) -> GraphModule:
     calls = [node for node in gm.graph.nodes if node.op == "call_function"]
     collectives = sum(
@@ -73,9 +78,10 @@ def _schedule(
     except Error as error:
         # The graph runs as it is; `compiled()` has the reason.
         reason = str(error).splitlines()[0]
-        _compiled.append(Compiled(name, len(calls), collectives, reason=reason))
+        _compiled.append(Compiled(name, len(calls), collectives, reason=reason, kept=kept))
         return gm
-    _compiled.append(Compiled(name, len(calls), collectives, before.step_time, after.step_time))
+    times = before.step_time, after.step_time
+    _compiled.append(Compiled(name, len(calls), collectives, *times, kept=kept))
     if report is not None:
         root, extension = os.path.splitext(report)
         after.compare(before).save(f"{root}-{len(_compiled)}-{name}{extension or '.html'}")
@@ -92,8 +98,10 @@ def heddle(
     """The backend: `torch.compile(model, backend="heddle", options=dict(pipeline="overlap"))`.
 
     `pipeline`: passes that move nodes (default: `reorder-for-memory`). `cluster`: whose times they
-    use. `report`: an HTML file; each graph writes one, with its number and name. Nothing else
-    changes, so results have the bits of the graph as traced. `compiled()` lists what was done.
+    use. `report`: an HTML file; each graph writes one, with its number and name. `checkpoint`: what
+    is kept for backward and what is recomputed: `none`, `full`, `selective` or `min-cut`; without
+    it, all that backward reads is kept. Nothing else changes, so results have the bits of the graph
+    as traced. `compiled()` lists what was done.
 
     >>> import torch
     >>> from heddle.backend import compiled, heddle
@@ -108,11 +116,23 @@ def heddle(
             raise Error("", [Diagnostic("backend-option", message)])
     pipeline, cluster = given.get("pipeline", _PIPELINE), given.get("cluster", "h100-8x")
     report = given.get("report")
+    decided = ""
+
+    def decide(kept: Kept) -> None:
+        nonlocal decided
+        decided = str(kept)
+
+    partition = {}
+    if "checkpoint" in given:
+        if given["checkpoint"] not in _POLICIES:
+            message = f"checkpoint is `{given['checkpoint']}`; there are {', '.join(_POLICIES)}"
+            raise Error("", [Diagnostic("backend-option", message)])
+        partition["partition_fn"] = partition_by(given["checkpoint"], cluster, decide)
 
     def compiler(name: str) -> Any:
         def run(graph: GraphModule, inputs: Sequence[Any]) -> Any:
             file = None if report is None else os.fspath(report)
-            done = _schedule(graph, name, pipeline, cluster, file)
+            done = _schedule(graph, name, pipeline, cluster, file, decided)
 
             def call(values: list[Any]) -> Any:
                 # Boxed: the caller's list is emptied, so that inputs can be freed early.
@@ -129,4 +149,5 @@ def heddle(
         fw_compiler=compiler("forward"),
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
+        **partition,
     )(gm, example_inputs)

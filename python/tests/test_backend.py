@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from heddle import backend  # noqa: E402
 from heddle._parts import same_bits  # noqa: E402
 from heddle.fx import as_pass, read_local  # noqa: E402
+from process_group import process_group  # noqa: E402, F401
 
 pytestmark = pytest.mark.torch
 
@@ -56,7 +57,99 @@ def test_the_bits_of_the_model_alone(tmp_path: Path) -> None:
     assert len(pages) == 2 and pages[0].endswith("-forward.html")
 
 
+class Blocks(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Model() for _ in range(3)])
+        self.drop = torch.nn.Dropout(0.1)
+
+    def forward(self, x: Any) -> Any:
+        for layer in self.layers:
+            x = self.drop(layer(x))
+        return x
+
+
+def saved_bytes(model: Any, x: Any) -> int:
+    """The bytes of tensors that autograd keeps, without parameters and inputs."""
+    known = {tensor.data_ptr() for tensor in (x, *model.parameters())}
+    sizes: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        if tensor.data_ptr() not in known:
+            sizes[tensor.data_ptr()] = tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(x).square().mean()
+    return sum(sizes.values())
+
+
+@pytest.mark.parametrize("policy", ["none", "selective", "min-cut", "full"])
+def test_what_is_kept_is_decided(policy: str) -> None:
+    torch.manual_seed(0)
+    model, x = Blocks(), torch.randn(64, 8)
+    torch.manual_seed(1)
+    want = loss_and_grads(model, x)
+    whole = saved_bytes(model, x)
+    count = len(backend.compiled())
+    torch._dynamo.reset()
+    options = {"checkpoint": policy}
+    fast = torch.compile(model, backend=lambda gm, xs: backend.heddle(gm, xs, options=options))
+    torch.manual_seed(1)
+    got = loss_and_grads(fast, x)
+    assert all(same_bits(a, b) for a, b in zip(want, got, strict=True))
+    found = backend.compiled()[count:]
+    assert [one.name for one in found] == ["forward", "backward"]
+    share = {"none": 1.0, "selective": 0.6, "min-cut": 0.6, "full": 0.2}[policy]
+    assert saved_bytes(fast, x) <= share * whole
+    assert ("0 recomputed" in found[0].kept) == (policy == "none")
+
+
+def test_a_joint_graph_that_cannot_be_read_is_left_to_torch() -> None:
+    def with_size(x: Any, n: int) -> Any:
+        return (x * n).sin().sum()
+
+    torch._dynamo.reset()
+    count = len(backend.compiled())
+    options = {"checkpoint": "full"}
+    fast = torch.compile(
+        with_size, backend=lambda gm, xs: backend.heddle(gm, xs, options=options), dynamic=True
+    )
+    x = torch.randn(4, requires_grad=True)
+    fast(x, 3).backward()
+    assert same_bits(x.grad, (x * 3).cos().detach() * 3)
+    assert "is not a tensor" in backend.compiled()[count].kept
+
+
+def test_fully_shard_with_the_backend_has_its_bits(process_group: None) -> None:
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 8)
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(1)
+        model = Blocks().eval()
+        for layer in model.layers:
+            fully_shard(layer)
+        fully_shard(model)
+        torch._dynamo.reset()
+        options = {"checkpoint": "selective"}
+        run = (
+            torch.compile(model, backend=lambda gm, xs: backend.heddle(gm, xs, options=options))
+            if compiled
+            else model
+        )
+        loss = run(x).square().mean()
+        loss.backward()
+        grads = [parameter.grad.full_tensor() for parameter in model.parameters()]
+        results.append([loss, *grads])
+    assert all(same_bits(a, b) for a, b in zip(*results, strict=True))
+
+
 def test_unknown_options_are_refused() -> None:
+    with pytest.raises(heddle.Error, match="checkpoint is `some`"):
+        backend.heddle(None, [], options={"checkpoint": "some"})  # type: ignore[arg-type]
     with pytest.raises(heddle.Error, match="option `colour` is unknown"):
         backend.heddle(None, [], options={"colour": "blue"})  # type: ignore[arg-type]
 
