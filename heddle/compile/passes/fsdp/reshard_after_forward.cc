@@ -15,12 +15,17 @@
 // For a kept unit, only layouts are copied: the result of the wait crosses to backward, marked
 // `must_save`, without transposed or converted copies. For a unit that is resharded among fewer
 // ranks, each of these ranks keeps its part of the whole, and backward gathers the parts.
+//
+// Keys and values that context-parallel ranks gather follow the policy of their unit. A unit that
+// keeps its weights also keeps them (context_gathers.h).
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
 #include "heddle/compile/manager/pass.h"
 #include "heddle/compile/passes/fsdp/backward_copies.h"
+#include "heddle/compile/passes/fsdp/context_gathers.h"
 #include "heddle/compile/passes/fsdp/unit_policy.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/base/text.h"
@@ -72,8 +77,21 @@ class Resharder {
         if (ValueId here = copies_.Here(v); here != v) rewriter_.SetOperand(node, i, here);
       }
     }
+    for (int64_t kept = ReuseContextGathers(graph_, KeepsContext(), rewriter_); kept > 0; --kept)
+      context_.Count("kept");
     MakeRemarks();
     return Done{};
+  }
+
+  // Whether attention in a scope keeps gathered keys and values: if its unit keeps its weights.
+  std::function<bool(std::string_view scope)> KeepsContext() const {
+    return [this, units = Units()](std::string_view scope) {
+      for (std::string_view unit : units) {
+        bool inside = scope == unit || (scope.starts_with(unit) && scope[unit.size()] == '.');
+        if (inside && policy_.of(unit).kind == Reshard::Kind::kNever) return true;
+      }
+      return false;
+    };
   }
 
   std::vector<std::string_view> Units() const {

@@ -11,7 +11,7 @@
 //
 // `context [cp] heads`: each rank computes some heads for all positions. Queries, keys, values and
 // the output move from positions to heads and back. Keys and values with fewer heads than ranks are
-// repeated.
+// repeated. Backward reads the heads of forward, which take as much memory as the positions.
 //
 // All moves are of [batch, positions, heads, size], which is how tensors are stored.
 #include <algorithm>
@@ -67,18 +67,27 @@ Result<std::vector<PlacementId>> Propagator::EnterAttention(NodeId node, const P
     Axes rest = Without(target.splits[kPositions], rule.context);
     if (rest == target.splits[kPositions]) continue;
     target.splits[kPositions] = rest;
+    const std::pair moved(v, &rule);
+    if (auto known = exchanged_.find(moved); rule.context_heads && known != exchanged_.end()) {
+      if (known->second.repeated) RepeatResult(graph_.results(node)[i - 1], known->second.repeated);
+      rewriter_.SetOperand(node, i, known->second.heads);
+      continue;
+    }
     ValueId stored = AddTransposed(Inserter::Before(node), v);
+    ValueId repeated;
     if (rule.context_heads) {
       for (AxisId axis : rule.context) target.splits[kHeads].Add(axis);
-      HEDDLE_TRY(ValueId repeated, RepeatHeads(stored, target.splits[kHeads], node, rule));
-      if (repeated != stored && IsBackward(node))
-        RepeatResult(graph_.results(node)[i - 1], repeated);
-      stored = repeated;
+      HEDDLE_TRY(ValueId enough, RepeatHeads(stored, target.splits[kHeads], node, rule));
+      if (enough != stored) repeated = enough;
+      if (repeated && IsBackward(node)) RepeatResult(graph_.results(node)[i - 1], repeated);
+      stored = enough;
     }
     target.Normalize();
     stored = Redistribute(stored, Transposed(graph_.placements().Intern(std::move(target))),
                           {.why = Why::kContext}, node);
-    rewriter_.SetOperand(node, i, AddTransposed(Inserter::Before(node), stored));
+    ValueId whole = AddTransposed(Inserter::Before(node), stored);
+    rewriter_.SetOperand(node, i, whole);
+    exchanged_[moved] = {whole, repeated};
   }
   return before;
 }

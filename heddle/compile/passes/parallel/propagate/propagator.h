@@ -181,6 +181,13 @@ class Propagator {
   std::map<ValueId, ValueId> returned_;
   // Gradients of repeated heads, and the number of heads that were repeated.
   std::map<ValueId, Dim> repeated_;
+  // Values that moved from positions to heads. `repeated`: the value with repeated heads; invalid
+  // if they are not.
+  struct Exchanged {
+    ValueId heads;
+    ValueId repeated;
+  };
+  std::map<std::pair<ValueId, const PlanModule*>, Exchanged> exchanged_;
   // Gradients that were reduced before they were widened.
   std::set<ValueId> reduced_;
 };
