@@ -19,15 +19,16 @@ CAPTURES = [("llama3", "8B", 8192, 0.4, 600), ("llama3", "405B", 8192, 2.0, 600)
 # The passes after lowering, with goals in seconds: the pipeline fsdp with all checks of the
 # manager, and the analyses of `plan`.
 PIPELINES = [("llama3", "8B", 8192, 8, 8, 0.06), ("llama3", "405B", 8192, 64, 8, 0.3)]
-# Model, flavor, sequence length, shard and tensor degree, goals.
-PLANS = [("llama3", "8B", 8192, 8, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 8, 0.5, 300),
-         ("llama3", "405B", 8192, 64, 8, 2.5, 1000), ("deepseek_v3", "16B", 4096, 64, 1, 2.5, 1000)]
+# Model, flavor, sequence length; shard, context and tensor degree; goals.
+PLANS = [("llama3", "8B", 8192, 8, 1, 8, 0.5, 300), ("llama3", "8B", 8192, 4096, 1, 8, 0.5, 300),
+         ("llama3", "8B", 131072, 8, 8, 1, 0.5, 300), ("llama3", "405B", 8192, 64, 1, 8, 2.5, 1000),
+         ("deepseek_v3", "16B", 4096, 64, 1, 1, 2.5, 1000)]
 # Model, flavor, sequence length and mesh of automatic plans; goals. The time excludes the
 # simulation of candidates.
 FOUND = [("llama3", "8B", 8192, "dp=32,tp=8", 0.6, 500), ("llama3", "405B", 8192, "dp=64,tp=8", 1.5, 1000),
          ("llama3", "1B", 8192, "r=2,dp=4,tp=8", 2.0, 1000)]
 # Model, flavor, sequence length, devices; goals.
-SEARCHES = [("llama3", "8B", 8192, 64, 10.0, 2000)]
+SEARCHES = [("llama3", "8B", 8192, 64, 10.0, 2000), ("llama3", "8B", 131072, 64, 15.0, 2000)]
 
 
 def run_heddle(command, number):
@@ -99,18 +100,19 @@ def main():
         wall, work, peak = run_capture(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}"])
         show(f"capture {model} {flavor}", wall, goal, work, peak, most)
         report["captures"].append({"model": model, "flavor": flavor, "seconds": wall, "capture_seconds": work, "peak_mib": peak})
-    for model, flavor, seq_len, shard, tensor, goal, most in PLANS:
+    for model, flavor, seq_len, shard, context, tensor, goal, most in PLANS:
         wall, work, peak = run_plan(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}",
-                                             f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}"])
-        show(f"plan {model} {flavor} {shard} x {tensor}", wall, goal, work, peak, most)
-        report["plans"].append({"model": model, "flavor": flavor, "shard": shard, "tensor": tensor, "seconds": wall, "work_seconds": work, "peak_mib": peak})
+                                             f"--parallelism.data_parallel_shard_degree={shard}", f"--parallelism.tensor_parallel_degree={tensor}",
+                                             f"--parallelism.context_parallel_degree={context}"])
+        show(f"plan {model} {flavor} {shard} x {context} x {tensor}", wall, goal, work, peak, most)
+        report["plans"].append({"model": model, "flavor": flavor, "shard": shard, "context": context, "tensor": tensor, "seconds": wall, "work_seconds": work, "peak_mib": peak})
     for model, flavor, seq_len, mesh, goal, most in FOUND:
         wall, work, peak = run_found(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}", f"--mesh={mesh}"])
         show(f"auto {model} {flavor} {mesh}", work, goal, wall, peak, most)
         report["found"].append({"model": model, "flavor": flavor, "mesh": mesh, "seconds": wall, "work_seconds": work, "peak_mib": peak})
     for model, flavor, seq_len, devices, goal, most in SEARCHES:
         wall, work, peak = run_search(heddle, [f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}", f"--devices={devices}"])
-        show(f"search {model} {flavor} on {devices}", wall, goal, work, peak, most)
+        show(f"search {model} {flavor} {seq_len} on {devices}", wall, goal, work, peak, most)
         report["searches"].append({"model": model, "flavor": flavor, "devices": devices, "seconds": wall, "peak_mib": peak})
     for model, flavor, seq_len, shard, tensor, goal in PIPELINES:
         command = [heddle, "plan", "--json", f"--model={model}", f"--flavor={flavor}", f"--training.seq_len={seq_len}",

@@ -110,8 +110,20 @@ Result<run::Model> ModelOptions::Make(int64_t batch_ranks, bool sequence_paralle
 Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_t batch_ranks,
                                           bool sequence_parallel,
                                           std::optional<run::LossDivisor> divisor) const {
-  run::StepNumerics numerics;
+  HEDDLE_TRY(run::StepNumerics numerics, Numerics(config));
   numerics.norms_apart = sequence_parallel;
+  if (divisor) numerics.loss_divisor = *divisor;
+  int64_t batch = 0;
+  if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
+    return Error(
+        Diag::kModelSize,
+        "--training.local_batch_size is {} on {}; the size of the whole batch exceeds 64 bits",
+        local_batch_size, Counted(batch_ranks, "rank"));
+  return run::MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
+}
+
+Result<run::StepNumerics> ModelOptions::Numerics(const run::ModelConfig& config) const {
+  run::StepNumerics numerics;
   numerics.compute = precision;
   numerics.attention = attention;
   HEDDLE_TRY(numerics.target, ChooseTarget());
@@ -130,16 +142,10 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
   numerics.deterministic = deterministic;
   numerics.splits_queries = splits_queries;
   if (splits_queries || splits_heads) HEDDLE_RETURN_IF_ERROR(CheckSplitsQueries(config, numerics));
-  numerics.loss_divisor = divisor.value_or(loss_divisor);
+  numerics.loss_divisor = loss_divisor;
   numerics.z_loss = z_loss;
   numerics.aux_loss = aux_loss;
-  int64_t batch = 0;
-  if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
-    return Error(
-        Diag::kModelSize,
-        "--training.local_batch_size is {} on {}; the size of the whole batch exceeds 64 bits",
-        local_batch_size, Counted(batch_ranks, "rank"));
-  return run::MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
+  return numerics;
 }
 
 }  // namespace heddle

@@ -53,6 +53,8 @@ struct ModelOptions {
   // For commands that load no weights: fails if a path is given, unless --model=hf reads its
   // config.
   Status CheckNoWeights() const;
+  // Fails if no kernel supports the numerics.
+  Result<run::StepNumerics> Numerics(const run::ModelConfig& config) const;
   // Returns the first weights: those at the path, or random ones. The model must outlive the
   // result.
   Result<run::ParamSource> Params(run::Model& model, uint64_t seed) const;

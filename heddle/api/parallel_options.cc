@@ -23,6 +23,19 @@ Status CheckHeads(const run::ModelConfig& config, int64_t tensor) {
   return latent ? Done{} : check("key and value heads", config.n_kv_heads);
 }
 
+namespace {
+
+int64_t KeyHeads(const run::ModelConfig& config) {
+  return config.mla.kv_rank > 0 ? config.n_heads : config.n_kv_heads;
+}
+
+}  // namespace
+
+bool MayExchangeHeads(const run::ModelConfig& config, int64_t parts) {
+  int64_t keys = KeyHeads(config);
+  return config.n_heads % parts == 0 && (keys % parts == 0 || parts % keys == 0);
+}
+
 int64_t BatchRanks(const Mesh& mesh) {
   bool has_roles = false;
   int64_t ranks = 1;
@@ -131,8 +144,8 @@ Status ParallelOptions::ChooseContext(const run::ModelConfig& config,
     if (compile::Presets()[i]->role == AxisRole::kTensor) tensor = degrees[i];
   }
   int64_t parts = tensor * axis.size;
-  int64_t keys = config.mla.kv_rank > 0 ? config.n_heads : config.n_kv_heads;
-  bool divides = config.n_heads % parts == 0 && (keys % parts == 0 || parts % keys == 0);
+  int64_t keys = KeyHeads(config);
+  bool divides = MayExchangeHeads(config, parts);
   if (context_method == ContextMethod::kUlysses && !divides)
     return Error(Diag::kMeshSize,
                  "--parallelism.context_parallel_method is ulysses, but {} heads with {} key and "

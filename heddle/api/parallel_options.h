@@ -84,6 +84,9 @@ struct ParallelOptions {
 
 // Returns the number of ranks of the axes that split the batch; all ranks if no axis has a role.
 int64_t BatchRanks(const Mesh& mesh);
+// Whether ranks can exchange positions for heads: heads divide evenly among `parts`, the ranks of
+// tensor and context parallelism, if key and value heads are repeated where there are fewer.
+bool MayExchangeHeads(const run::ModelConfig& config, int64_t parts);
 // Fails unless this degree of tensor parallelism divides the heads.
 Status CheckHeads(const run::ModelConfig& config, int64_t tensor);
 

@@ -111,9 +111,8 @@ Status CheckContext(const ModelOptions& model, const ParallelOptions::Layout& la
                  "--training.local_batch_size is {}, but with context parallelism it must be 1; "
                  "--training.global_batch_size adds micro-batches",
                  model.local_batch_size);
-  bool head_tail = std::ranges::any_of(layout.mesh.axes(), [](const MeshAxis& axis) {
-    return axis.role == AxisRole::kHeadTail;
-  });
+  bool head_tail = std::ranges::any_of(
+      layout.mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
   int64_t parts = head_tail ? 2 * ranks : ranks;
   if (model.seq_len % parts == 0) return Done{};
   return Error(Diag::kModelSize, "--training.seq_len is {}, not a multiple of {}{}", model.seq_len,
@@ -178,9 +177,21 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
 
 namespace {
 
+// Whether ranks can exchange positions for heads. The kernels of all-gather are used on request
+// only, because they are slower.
+bool MayExchange(const ModelOptions& model, const run::ModelConfig& config, int64_t context,
+                 int64_t parts) {
+  ModelOptions flags = model;
+  flags.splits_heads = true;
+  return model.seq_len % context == 0 && MayExchangeHeads(config, parts) &&
+         flags.Numerics(config).ok();
+}
+
 // Returns a plan for each preset whose axes the mesh can have.
 Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& graph,
-                                                 const run::ModelConfig& config) {
+                                                 const ModelOptions& model,
+                                                 const compile::PlanBatch& batch) {
+  HEDDLE_TRY(run::ModelConfig config, model.Config());
   std::vector<std::string> axes;
   for (const MeshAxis& axis : mesh.axes()) {
     if (axis.size > 1) axes.push_back(axis.name);
@@ -192,6 +203,9 @@ Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& 
     compile::PresetOptions options;
     std::string name;
     bool fits = true;
+    int64_t data = 1;
+    int64_t tensor = 1;
+    int64_t context = 1;
     size_t at = 0;
     for (size_t i = 0; i < count; ++i) {
       if ((set >> i & 1) == 0) continue;
@@ -200,9 +214,17 @@ Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& 
       options.axes.emplace(compile::Presets()[i]->name, axis);
       name +=
           fmt::format("{}{} over {}", name.empty() ? "" : ", ", compile::Presets()[i]->name, axis);
-      if (compile::Presets()[i]->role == AxisRole::kTensor) fits &= CheckHeads(config, degree).ok();
-      // Sequences are split by position on request only, because not every kernel can.
-      fits &= compile::Presets()[i]->role != AxisRole::kContext;
+      switch (compile::Presets()[i]->role) {
+        case AxisRole::kTensor: tensor = degree; break;
+        case AxisRole::kContext: context = degree; break;
+        default: data *= degree;
+      }
+    }
+    if (tensor > 1) fits &= CheckHeads(config, tensor).ok();
+    if (context > 1) {
+      options.context_heads = true;
+      fits &=
+          batch.pass_sequences() == data && MayExchange(model, config, context, context * tensor);
     }
     if (!fits) continue;
     HEDDLE_TRY(compile::Plan plan, compile::MakePlan(graph, mesh, config.family->rules(), options));
@@ -217,10 +239,9 @@ Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOption
                                  ParallelOptions::Layout layout,
                                  const run::CaptureOptions& capture) {
   Clock clock;
-  HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, 0));
   HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*norms_apart=*/false,
-                                             /*context=*/{}, capture));
+                                            /*context=*/{}, capture));
   Nanos captured = clock.Elapsed();
   compile::Plan plan;
   plan.mesh = layout.mesh;
@@ -229,7 +250,7 @@ Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOption
   SetNormsApart(false, plan);
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
   HEDDLE_TRY(std::vector<search::RivalPlan> rivals,
-             PresetsOn(layout.mesh, SharedProgram(pass.module), config));
+             PresetsOn(layout.mesh, SharedProgram(pass.module), model, batch));
   for (search::RivalPlan& rival : rivals)
     HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, rival.plan));
   return PlannedStep{std::move(pass.model), std::move(layout), std::move(pass.module),

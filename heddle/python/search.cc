@@ -64,8 +64,10 @@ Result<search::SearchResult> Search(const GraphView& graph, const SearchSettings
     return MakePlanWith(step, search::MeshOf(arrangement), settings.rules,
                         search::PresetOf(arrangement));
   };
-  model.may_split = [&](int64_t degree) {
-    return std::ranges::find(settings.tensor_degrees, degree) != settings.tensor_degrees.end();
+  model.supports = [&](const search::Arrangement& arrangement) {
+    return arrangement.context == 1 &&
+           std::ranges::find(settings.tensor_degrees, arrangement.tensor) !=
+               settings.tensor_degrees.end();
   };
   return search::PlanSearch(std::move(model), costs, std::move(options)).Run();
 }

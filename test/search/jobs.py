@@ -107,6 +107,29 @@ def check_training(heddle, folder):
     check("--compile.pipeline=none" in said and "pipeline \"" in said, said)
 
 
+def check_context(heddle, folder):
+    """Few long sequences: context parallelism wins. A job repeats its degree, method and bytes."""
+    search = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=2",
+              "--training.seq_len=4096", "--devices=4", "--training.global_batch_size=2",
+              "--parallelism.auto=false", "--write-jobs=context"]
+    answer = json.loads(run([heddle, "search", *search, "--json"], folder))
+    best, rows = answer["best"], answer["front"]
+    check(best["cp"] > 1, f"no context parallelism in {best}")
+    found = {row["context_parallel_method"] for row in rows}
+    check(found == {"allgather", "ulysses"}, f"methods {found}")
+    methods = [answer["methods"][kind] for kind in ("chosen", "other")]
+    check({row["context_parallel_method"] for row in methods} == found, f"methods {methods}")
+    check(methods[0]["step_ms"] <= methods[1]["step_ms"], f"a slower method won: {methods}")
+    for n, row in enumerate(rows, 1):
+        job = f"--config=context/{n}.toml"
+        moved = sum(c["bytes"] for c in json.loads(run([heddle, "sim", job, "--json"], folder))["collectives"]
+                    if c["why"] == "context") * row["micro_batches"]
+        check(moved == row["context_bytes"], f"{job}: {moved} bytes, the search has {row}")
+    reason = run([heddle, "search", *search], folder)
+    for row in methods:
+        check(row["context_parallel_method"] in reason, f"no reason in {reason}")
+
+
 def main():
     heddle = str(pathlib.Path(sys.argv[1]).resolve())
     with tempfile.TemporaryDirectory() as name:
@@ -120,6 +143,7 @@ def main():
                                     "--training.seq_len=256", "--devices=4"])
         check_last_line(heddle, folder)
         check_training(heddle, folder)
+        check_context(heddle, folder)
 
 
 if __name__ == "__main__":

@@ -20,13 +20,18 @@ search::SearchedModel Searched(const run::ModelConfig& config) {
   search::SearchedModel out;
   out.layers = config.n_layers;
   out.small_layers = 2;
-  out.may_split = [config](int64_t tensor) { return config.n_kv_heads % tensor == 0; };
+  out.supports = [config](const search::Arrangement& arrangement) {
+    int64_t parts = arrangement.tensor * (arrangement.context_heads ? arrangement.context : 1);
+    // A few degrees, so that every point can be tried.
+    return arrangement.context <= 2 && config.n_kv_heads % parts == 0;
+  };
   out.capture = [config](const search::StepRequest& request) -> Result<Module> {
     run::ModelConfig sized = config;
     sized.n_layers = request.layers;
     run::StepNumerics numerics;
     numerics.compute = DType::kBF16;
     numerics.norms_apart = request.norms_apart;
+    numerics.splits_queries = request.splits_queries;
     if (request.accumulates) numerics.loss_divisor = run::LossDivisor::kGiven;
     HEDDLE_TRY(run::Model model,
                run::MakeModel(sized, {.batch = request.sequences, .seq_len = 512}, numerics));

@@ -1,5 +1,7 @@
 #include "heddle/report/html/search_page.h"
 
+#include <cstdlib>
+
 #include <fmt/ranges.h>
 
 #include "heddle/core/base/text.h"
@@ -38,6 +40,9 @@ std::string WhyCompute(const search::SearchPoint& first, const search::SearchPoi
   if (a.tensor != b.tensor)
     why.push_back(fmt::format("{} instead of {} share each layer (tensor parallelism)",
                               Counted(a.tensor, "rank"), b.tensor));
+  if (a.context != b.context)
+    why.push_back(fmt::format("{} instead of {} share each sequence (context parallelism)",
+                              Counted(a.context, "rank"), b.context));
   return why.empty() ? "" : fmt::format(" because {}", fmt::join(why, " and "));
 }
 
@@ -72,16 +77,40 @@ std::string WhyFaster(const SearchRow& first, const SearchRow& second) {
   return out + ".";
 }
 
+std::string WhyMethod(const search::MethodChoice& methods) {
+  const search::StepOutcome& a = methods.chosen.outcome;
+  const search::StepOutcome& b = methods.other.outcome;
+  const Nanos compute = (b.step - b.exposed) - (a.step - a.exposed);
+  const double longer = 100 * (Seconds(b.step) / Seconds(a.step) - 1);
+  const Bytes more = b.peak - a.peak;
+  std::string out = fmt::format(
+      "{} moves {} for context parallelism, of which {} is exposed. With {}, it would move {}, {} "
+      "exposed",
+      Format(methods.chosen.point), Format(a.context.bytes), Format(a.context.exposed),
+      MethodOf(methods.other.point.arrangement), Format(b.context.bytes),
+      Format(b.context.exposed));
+  if (compute.value != 0)
+    out +=
+        fmt::format(", compute would take {}", LessOrMore(-compute.value, Format(Size(compute))));
+  out +=
+      fmt::format(", and the step {:.1f} % {}", std::abs(longer), longer < 0 ? "less" : "longer");
+  if (more.value != 0)
+    out += fmt::format(", with {} {} memory", Format(Bytes{std::abs(more.value)}),
+                       more.value > 0 ? "more" : "less");
+  return out + ".";
+}
+
 std::string FormatSearchPage(const SearchPage& page) {
   std::string plans;
   for (const SearchRow& row : page.rows) plans += (plans.empty() ? "" : ",\n") + RowData(row);
   const bool compares = page.rows.size() > 1 && !page.rows[1].published;
+  std::string why = compares ? WhyFaster(page.rows[0], page.rows[1]) : "";
+  if (page.methods) why += (why.empty() ? "" : " ") + WhyMethod(*page.methods);
   std::string data = fmt::format(
       "{{\"model\":{},\"cluster\":{},\"devices\":{},\"sequences\":{},\"seq_len\":{},\"budget\":{},"
       "\"points\":{},\"tried\":{},\"pruned\":{},\"why\":{},\"plans\":[{}]}}",
       PageQuoted(page.model), PageQuoted(page.cluster), page.devices, page.sequences, page.seq_len,
-      page.budget.value, page.points, page.tried, page.pruned,
-      PageQuoted(compares ? WhyFaster(page.rows[0], page.rows[1]) : ""), plans);
+      page.budget.value, page.points, page.tried, page.pruned, PageQuoted(why), plans);
   std::string scripts;
   for (std::string_view name : kSearchScripts) scripts += PageFile(name);
   std::string html(PageFile("search_page"));

@@ -30,11 +30,24 @@ std::vector<int64_t> ExpertDegrees(int64_t experts, const Arrangement& arrangeme
                                    int64_t sequences) {
   std::vector<int64_t> out{1};
   if (experts == 0 || (sequences > 1 && sequences % arrangement.tensor != 0)) return out;
-  for (int64_t degree : Divisors(arrangement.shard * arrangement.tensor)) {
-    if (degree > 1 && experts % degree == 0 && degree % arrangement.tensor == 0)
-      out.push_back(degree);
+  const int64_t tensor = arrangement.tensor;
+  for (int64_t degree : Divisors(arrangement.shard * arrangement.context * tensor)) {
+    if (degree == 1 || experts % degree != 0 || degree % tensor != 0) continue;
+    // All context-parallel ranks share experts, or none.
+    if (degree == tensor || degree / tensor % arrangement.context == 0) out.push_back(degree);
   }
   return out;
+}
+
+// Returns the possible numbers of micro-batches, ascending, if each batch rank has this number of
+// sequences.
+std::vector<int64_t> MicroBatches(int64_t sequences, const Arrangement& arrangement,
+                                  bool one_pass) {
+  std::vector<int64_t> counts = Divisors(sequences);
+  if (arrangement.context > 1) counts = {sequences};
+  if (one_pass) std::erase_if(counts, [](int64_t count) { return count > 1; });
+  size_t first = counts.size() - std::min(counts.size(), kMostMicroBatches);
+  return {counts.begin() + static_cast<ptrdiff_t>(first), counts.end()};
 }
 
 // A degree of a preset, in the presets' order.
@@ -48,6 +61,7 @@ std::vector<Degree> Degrees(const Arrangement& arrangement) {
   for (const compile::Preset* preset : compile::Presets()) {
     int64_t ranks = preset->role == AxisRole::kReplicate ? arrangement.replicate
                     : preset->role == AxisRole::kShard   ? arrangement.shard
+                    : preset->role == AxisRole::kContext ? arrangement.context
                     : preset->role == AxisRole::kTensor  ? arrangement.tensor
                                                          : 1;
     if (ranks > 1) out.push_back({preset->name, preset->axis(), ranks});
@@ -67,7 +81,10 @@ Layout LayoutOf(const Arrangement& arrangement) {
   for (const Degree& degree : Degrees(arrangement)) {
     axes.push_back({std::string(degree.axis), degree.ranks});
     preset.axes.emplace(degree.preset, degree.axis);
+    if (axes.back().role == AxisRole::kContext && !arrangement.context_heads)
+      axes.back().role = AxisRole::kHeadTail;
   }
+  preset.context_heads = arrangement.context_heads;
   if (arrangement.experts > 1)
     compile::ChooseExpertAxes(arrangement.experts, /*with_tensor=*/true, axes, preset);
   return {Mesh(std::move(axes)), std::move(preset)};
@@ -81,39 +98,58 @@ compile::PresetOptions PresetOf(const Arrangement& arrangement) {
   return LayoutOf(arrangement).preset;
 }
 
-std::string Format(const Arrangement& arrangement) {
+std::string_view MethodOf(const Arrangement& arrangement) {
+  return arrangement.context_heads ? "ulysses" : "allgather";
+}
+
+std::string Format(const Arrangement& arrangement, bool with_method) {
   std::string out;
-  for (const Degree& degree : Degrees(arrangement))
+  for (const Degree& degree : Degrees(arrangement)) {
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", degree.axis, degree.ranks);
+    if (with_method && degree.preset == "context") out += fmt::format(" {}", MethodOf(arrangement));
+  }
   if (arrangement.experts > 1) out += fmt::format(", ep {}", arrangement.experts);
   if (arrangement.micro_batches > 1)
     out += fmt::format(", {} micro-batches", arrangement.micro_batches);
   return out;
 }
 
+namespace {
+
+// Adds every arrangement with these degrees of tensor and context parallelism.
+void AddArrangements(const ArrangementSpace& space, Arrangement one,
+                     std::vector<Arrangement>& out) {
+  const int64_t data = space.devices / one.tensor / one.context;
+  if (space.global_batch % data != 0) return;
+  const int64_t rank_sequences = space.global_batch / data;
+  for (int64_t replicate : Divisors(data)) {
+    int64_t copy = space.devices / replicate;
+    bool fills_nodes = copy % space.node_devices == 0 || space.node_devices % copy == 0;
+    if (replicate > 1 && !fills_nodes) continue;
+    one.replicate = replicate;
+    one.shard = data / replicate;
+    for (int64_t micro : MicroBatches(rank_sequences, one, space.one_pass)) {
+      one.micro_batches = micro;
+      for (int64_t degree : ExpertDegrees(space.experts, one, rank_sequences / micro)) {
+        one.experts = degree;
+        out.push_back(one);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
   std::vector<Arrangement> out;
   for (int64_t tensor : Divisors(space.devices)) {
-    if (tensor > space.node_devices || (tensor > 1 && !space.may_split(tensor))) continue;
-    int64_t data = space.devices / tensor;
-    if (space.global_batch % data != 0) continue;
-    for (int64_t replicate : Divisors(data)) {
-      int64_t copy = space.devices / replicate;
-      bool fills_nodes = copy % space.node_devices == 0 || space.node_devices % copy == 0;
-      if (replicate > 1 && !fills_nodes) continue;
-      std::vector<int64_t> counts = Divisors(space.global_batch / data);
-      if (space.one_pass) counts = {1};
-      size_t first = counts.size() - std::min(counts.size(), kMostMicroBatches);
-      for (int64_t micro : std::span(counts).subspan(first)) {
-        Arrangement one{.replicate = replicate,
-                        .shard = data / replicate,
-                        .tensor = tensor,
-                        .micro_batches = micro};
-        int64_t sequences = space.global_batch / data / micro;
-        for (int64_t degree : ExpertDegrees(space.experts, one, sequences)) {
-          one.experts = degree;
-          out.push_back(one);
-        }
+    if (tensor > space.node_devices) continue;
+    for (int64_t context : Divisors(space.devices / tensor)) {
+      for (bool heads : {false, true}) {
+        if (context == 1 && heads) continue;
+        Arrangement one{.tensor = tensor, .context = context, .context_heads = heads};
+        bool splits = tensor > 1 || context > 1;
+        if (!splits || space.supports(one)) AddArrangements(space, one, out);
       }
     }
   }

@@ -15,20 +15,27 @@ struct Arrangement {
   int64_t replicate = 1;
   int64_t shard = 1;
   int64_t tensor = 1;
-  // Among the shard and tensor ranks: the number that share the experts of a mixture.
+  // Ranks that share the positions of every sequence, and also shard parameters. They exchange
+  // positions for heads, or gather keys and values with positions in head-tail order.
+  int64_t context = 1;
+  bool context_heads = false;
+  // Among the shard, context and tensor ranks: the number that share the experts of a mixture.
   int64_t experts = 1;
   // Forward and backward passes per optimizer step.
   int64_t micro_batches = 1;
 
   int64_t batch_ranks() const { return replicate * shard; }
+  bool shards_params() const { return shard * context > 1; }
   auto operator<=>(const Arrangement&) const = default;
 };
 
 // Leaves out axes of size one; a single rank is `dp`.
 Mesh MeshOf(const Arrangement& arrangement);
 compile::PresetOptions PresetOf(const Arrangement& arrangement);
-// Formats as `dp 64` or `dp_replicate 2, dp 4, tp 8, 2 micro-batches`.
-std::string Format(const Arrangement& arrangement);
+// `allgather` or `ulysses`.
+std::string_view MethodOf(const Arrangement& arrangement);
+// Formats as `dp 64` or `dp_replicate 2, dp 4, cp 2 allgather, tp 8, 2 micro-batches`.
+std::string Format(const Arrangement& arrangement, bool with_method = true);
 
 // The limits of the arrangements of a search.
 struct ArrangementSpace {
@@ -40,13 +47,14 @@ struct ArrangementSpace {
   int64_t experts = 0;
   // Whether every step is one pass over the batch, without micro-batches.
   bool one_pass = false;
-  // Whether the model supports a tensor-parallel degree.
-  std::function<bool(int64_t)> may_split;
+  // Whether the model supports the degrees of tensor and context parallelism.
+  std::function<bool(const Arrangement&)> supports;
 };
 
 // Returns every arrangement in which all ranks have equally many sequences and experts. Each
 // replica fills whole nodes, or replicas share nodes evenly. Per mesh, at most 16 numbers of
-// micro-batches: those with the fewest sequences per micro-batch.
+// micro-batches: those with the fewest sequences per micro-batch. With context parallelism, a rank
+// has one sequence per micro-batch.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
 }  // namespace heddle::search

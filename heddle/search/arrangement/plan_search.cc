@@ -59,11 +59,11 @@ std::vector<SearchPoint> PlanSearch::Space() const {
        .node_devices = evaluator_.costs().cluster().devices_per_node,
        .experts = model.experts,
        .one_pass = model.one_pass,
-       .may_split = model.may_split})) {
+       .supports = model.supports})) {
     for (std::string_view policy : kPolicies) {
       for (std::string_view reshard : kReshard) {
         // Without sharded parameters, there is nothing to gather.
-        if (arrangement.shard == 1 && reshard != "default") continue;
+        if (!arrangement.shards_params() && reshard != "default") continue;
         out.push_back({arrangement, PlacedBy::kPreset, std::string(policy), std::string(reshard)});
       }
     }
@@ -238,10 +238,12 @@ Result<SearchResult> PlanSearch::Run() {
   if (!best_) return NothingFits();
   if (options_.automatic) AddAutomatic();
   if (options_.overlap) AddOverlap();
+  std::optional<MethodChoice> methods = CompareMethods();
   auto count = [&](Fate fate) {
     return static_cast<size_t>(std::ranges::count(candidates_, fate, &Candidate::fate));
   };
   return SearchResult{.front = Front(),
+                      .methods = std::move(methods),
                       .points = candidates_.size() + others_,
                       .tried = tried_.size(),
                       .pruned = count(Fate::kBeaten) + count(Fate::kPromisedWorse),
@@ -292,6 +294,8 @@ void PlanSearch::AddAutomatic() {
     SearchPoint point = best;
     point.arrangement = arrangement;
     point.placed = PlacedBy::kAuto;
+    // The solver splits positions and heads of any axis itself, with consecutive positions.
+    point.arrangement.context_heads = arrangement.context > 1;
     if (Status captured = evaluator_.Capture(point, /*for_promise=*/false); !captured.ok()) {
       Note(point, captured.diagnostics());
       continue;
@@ -323,6 +327,41 @@ void PlanSearch::AddOverlap() {
   Result<TriedPoint> tried = evaluator_.Try(point);
   if (!tried.ok()) return Note(point, tried.diagnostics());
   Keep(*std::move(tried));
+}
+
+std::optional<MethodChoice> PlanSearch::CompareMethods() {
+  if (tried_[*best_].point.arrangement.context == 1) return std::nullopt;
+  const TriedPoint* fastest = nullptr;
+  for (const TriedPoint& tried : tried_) {
+    if (tried.point.arrangement.context == 1 || tried.point.placed == PlacedBy::kAuto) continue;
+    if (tried.outcome.peak > options_.budget) continue;
+    if (fastest == nullptr || IsFaster(tried.outcome, fastest->outcome)) fastest = &tried;
+  }
+  if (fastest == nullptr) return std::nullopt;
+  const TriedPoint chosen = *fastest;
+  SearchPoint point = chosen.point;
+  point.arrangement.context_heads = !point.arrangement.context_heads;
+  if (!evaluator_.model().supports(point.arrangement)) return std::nullopt;
+  auto known = std::ranges::find(tried_, point, &TriedPoint::point);
+  if (known != tried_.end()) return MethodChoice{chosen, *known};
+  Report("methods");
+  Result<TriedPoint> other = evaluator_.Try(point);
+  auto candidate = std::ranges::find(candidates_, point, &Candidate::point);
+  if (candidate == candidates_.end())
+    ++others_;
+  else
+    candidate->fate = Fate::kDone;
+  if (!other.ok()) {
+    Note(point, other.diagnostics());
+    return std::nullopt;
+  }
+  Keep(*other);
+  MethodChoice methods{chosen, *std::move(other)};
+  // With `overlap`, the order of the methods may change.
+  const StepOutcome& outcome = methods.other.outcome;
+  if (outcome.peak <= options_.budget && IsFaster(outcome, chosen.outcome))
+    std::swap(methods.chosen, methods.other);
+  return methods;
 }
 
 std::vector<TriedPoint> PlanSearch::Front() const {

@@ -43,10 +43,18 @@ struct PlanSearchOptions {
   std::function<void(const SearchProgress&)> progress = {};
 };
 
+// The fastest plan with context parallelism by a preset, and the same with the other method.
+struct MethodChoice {
+  TriedPoint chosen;
+  TriedPoint other;
+};
+
 struct SearchResult {
   // The plans that fit and that no other plan beats: no other that fits is at least as fast and
   // needs at most as much memory. From the fastest to the smallest; the first is the answer.
   std::vector<TriedPoint> front;
+  // Set if the first has context parallelism, and the model supports both methods.
+  std::optional<MethodChoice> methods;
   // Number of points: of presets, of the solver and of `overlap`.
   size_t points = 0;
   // Number of points that were simulated completely.
@@ -110,6 +118,7 @@ class PlanSearch {
   static void Compare(const TriedPoint& tried, Candidate& candidate);
   void AddAutomatic();
   void AddOverlap();
+  std::optional<MethodChoice> CompareMethods();
   Failure NothingFits();
   void Note(const SearchPoint& point, const Diagnostics& why);
   void Keep(TriedPoint tried);

@@ -60,8 +60,9 @@ compile::OptionSetting ReshardOf(const SearchPoint& point) {
 }  // namespace
 
 std::string Format(const SearchPoint& point) {
-  std::string out = Format(point.arrangement);
-  out += point.placed == PlacedBy::kAuto ? ", auto" : "";
+  const bool automatic = point.placed == PlacedBy::kAuto;
+  std::string out = Format(point.arrangement, /*with_method=*/!automatic);
+  out += automatic ? ", auto" : "";
   if (point.policy != "none") out += ", checkpoint " + point.policy;
   if (point.reshard != "default") out += ", reshard " + point.reshard;
   if (point.scheduled == ScheduledBy::kOverlap) out += ", overlap";
@@ -72,15 +73,17 @@ std::string Format(const SearchPoint& point) {
 // the least state if no two ranks have the same part of it. Weights that are not sharded are
 // gathered at most once.
 SearchPoint WithOneReplica(SearchPoint point) {
-  if (point.arrangement.shard == 1) point.reshard = "never";
+  if (!point.arrangement.shards_params()) point.reshard = "never";
   point.arrangement.shard *= std::exchange(point.arrangement.replicate, 1);
   return point;
 }
 
 StepRequest PointEvaluator::RequestFor(const SearchPoint& point, int64_t layers) const {
   const Arrangement& arrangement = point.arrangement;
+  const bool preset = point.placed == PlacedBy::kPreset;
   return {.sequences = global_batch_ / arrangement.micro_batches,
-          .norms_apart = arrangement.tensor > 1 && point.placed == PlacedBy::kPreset,
+          .norms_apart = arrangement.tensor > 1 && preset,
+          .splits_queries = arrangement.context > 1 && !arrangement.context_heads && preset,
           .accumulates = arrangement.micro_batches > 1,
           .updates = true,
           .layers = layers};
@@ -205,6 +208,8 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
   const StepOutcome& other = evaluated.outcome;
   out.step += other.step * others;
   out.exposed += other.exposed * others;
+  out.context.bytes += other.context.bytes * others;
+  out.context.exposed += other.context.exposed * others;
   out.bounds.compute += other.bounds.compute * others;
   out.bounds.step += other.bounds.step * others;
   out.peak = std::max(out.peak, other.peak);
@@ -224,6 +229,8 @@ Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
   return StepOutcome{.step = line(a.step, b.step),
                      .exposed = line(a.exposed, b.exposed),
                      .peak = line(a.peak, b.peak),
+                     .context = {.bytes = line(a.context.bytes, b.context.bytes),
+                                 .exposed = line(a.context.exposed, b.context.exposed)},
                      .bounds = {.compute = line(a.bounds.compute, b.bounds.compute),
                                 .step = line(a.bounds.step, b.bounds.step),
                                 .peak = line(a.bounds.peak, b.bounds.peak)}};

@@ -26,6 +26,8 @@ struct StepRequest {
   int64_t sequences = 1;
   // With sequence parallelism, gradients of norms are summed separately.
   bool norms_apart = false;
+  // Attention runs in kernels that can have a part of the queries.
+  bool splits_queries = false;
   // Adds gradients to those of earlier micro-batches; the optimizer runs after the last.
   bool accumulates = false;
   bool updates = true;
@@ -39,8 +41,8 @@ struct SearchedModel {
   int64_t small_layers = 1;
   std::function<Result<Module>(const StepRequest&)> capture;
   std::function<Result<compile::Plan>(const Graph&, const Arrangement&)> preset;
-  // Whether the model supports a tensor-parallel degree.
-  std::function<bool(int64_t)> may_split;
+  // Whether the model supports the degrees of tensor and context parallelism.
+  std::function<bool(const Arrangement&)> supports;
   // Number of experts of a mixture; 0: none.
   int64_t experts = 0;
   // Whether every step is one pass over the batch, without micro-batches.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/analysis/memory.h"
+#include "heddle/core/analysis/stats.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/price/sim/simulate.h"
 
@@ -36,6 +37,21 @@ price::MoveShares SharesOf(const Graph& graph, const price::Timeline& timeline) 
   return {gathers.share(), gradients.share(), tensors.share()};
 }
 
+ContextTraffic ContextOf(const Module& module, const Graph& graph,
+                         const price::Timeline& timeline) {
+  ContextTraffic out;
+  auto splits_positions = [](const MeshAxis& axis) { return SplitsPositions(axis.role); };
+  if (std::ranges::none_of(module.mesh.axes(), splits_positions)) return out;
+  for (const price::CollectiveTimes& c : timeline.collectives) {
+    const AttrValue* why = graph.attrs(c.start).Find("why");
+    if (why != nullptr && std::get<Why>(*why) == Why::kContext) out.exposed += c.exposed;
+  }
+  for (const CollectiveStats& stats : CountCollectives(module, graph)) {
+    if (stats.why == Name(Why::kContext)) out.bytes += stats.bytes;
+  }
+  return out;
+}
+
 }  // namespace
 
 nlohmann::ordered_json ToJson(const StepOutcome& outcome) {
@@ -59,7 +75,8 @@ Result<Evaluation> Evaluator::Run(Module module, const compile::Pipeline& passes
   price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(*costs_, {}));
   StepBounds bounds{sim.compute(), price::FindLowerBounds(graph, sim, timeline).best(),
                     sim.inputs() + KeptForBackward(graph)};
-  StepOutcome outcome{timeline.makespan, timeline.exposed, timeline.peak, bounds};
+  StepOutcome outcome{timeline.makespan, timeline.exposed, timeline.peak,
+                      ContextOf(module, graph, timeline), bounds};
   price::MoveShares shares = SharesOf(graph, timeline);
   return Evaluation{std::move(module), std::move(report.passes), outcome, shares};
 }

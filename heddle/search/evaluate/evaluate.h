@@ -26,11 +26,20 @@ struct StepBounds {
   bool operator==(const StepBounds&) const = default;
 };
 
+// Communication of context parallelism: the bytes of its collectives on a rank, and their exposed
+// time.
+struct ContextTraffic {
+  Bytes bytes = {};
+  Nanos exposed = {};
+  bool operator==(const ContextTraffic&) const = default;
+};
+
 struct StepOutcome {
   Nanos step = {};
   // The part of the step in which the compute stream is idle.
   Nanos exposed = {};
   Bytes peak = {};
+  ContextTraffic context = {};
   StepBounds bounds = {};
   bool operator==(const StepOutcome&) const = default;
 };

@@ -22,6 +22,9 @@
 namespace heddle {
 namespace {
 
+// The positions of a tile of attention kernels. Context parallelism does not divide tiles.
+constexpr int64_t kLeastPositions = 128;
+
 struct SearchCommand {
   static constexpr const char* kName = "search";
   static constexpr const char* kNote =
@@ -62,6 +65,7 @@ struct SearchCommand {
   };
   Result<Answer> Search(const Streams& streams) const;
   Result<search::SearchedModel> MakeSearched(const run::ModelConfig& config) const;
+  bool Supports(const run::ModelConfig& config, const search::Arrangement& arrangement) const;
   Status CheckSizes() const;
   Status WriteFiles(const Answer& answer, const Streams& streams) const;
   Status WriteJob(const Answer& answer, const search::TriedPoint& tried, const std::string& path,
@@ -116,16 +120,33 @@ Status SearchCommand::CheckSizes() const {
   return CheckOneOutput({{"the page", html == "-"}, {"--json", json}});
 }
 
+bool SearchCommand::Supports(const run::ModelConfig& config,
+                             const search::Arrangement& arrangement) const {
+  if (!CheckHeads(config, arrangement.tensor).ok()) return false;
+  const int64_t context = arrangement.context;
+  if (context == 1) return true;
+  const bool heads = arrangement.context_heads;
+  if (heads && !MayExchangeHeads(config, context * arrangement.tensor)) return false;
+  ModelOptions flags = model;
+  (heads ? flags.splits_heads : flags.splits_queries) = true;
+  const int64_t parts = heads ? context : 2 * context;
+  return model.seq_len % parts == 0 && model.seq_len / parts >= kLeastPositions &&
+         flags.Numerics(config).ok();
+}
+
 Result<search::SearchedModel> SearchCommand::MakeSearched(const run::ModelConfig& config) const {
   search::SearchedModel searched;
   searched.layers = config.n_layers;
   searched.small_layers = config.moe.experts > 0 ? config.moe.dense_layers + 2 : 2;
   searched.experts = config.moe.experts;
   searched.seq_len = model.seq_len;
-  searched.may_split = [config](int64_t tensor) { return CheckHeads(config, tensor).ok(); };
+  searched.supports = [this, config](const search::Arrangement& arrangement) {
+    return Supports(config, arrangement);
+  };
   searched.capture = [this](const search::StepRequest& request) -> Result<Module> {
     ModelOptions flags = model;
     flags.local_batch_size = request.sequences;
+    flags.splits_queries = request.splits_queries;
     flags.sizes["n_layers"] = request.layers;
     HEDDLE_TRY(run::Model made,
                flags.Make(1, request.norms_apart,
@@ -201,6 +222,10 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
       {"mesh", fmt::format("[{}]", Format(search::MeshOf(a)))},
       {"dp_replicate", a.replicate},
       {"dp_shard", a.shard},
+      {"cp", a.context},
+      {"context_parallel_method", a.context == 1 || tried.point.placed == search::PlacedBy::kAuto
+                                      ? nlohmann::ordered_json()
+                                      : nlohmann::ordered_json(MethodOf(a))},
       {"tp", a.tensor},
       {"ep", a.experts},
       {"micro_batches", a.micro_batches},
@@ -211,6 +236,8 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
       {"tokens_per_second", tokens},
       {"tokens_per_second_per_device", tokens / static_cast<double>(devices)}};
   row.update(search::ToJson(tried.outcome));
+  row["context_bytes"] = tried.outcome.context.bytes.value;
+  row["context_exposed_ms"] = Millis(tried.outcome.context.exposed);
   return row;
 }
 
@@ -236,6 +263,9 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams
     out["published"] = RowOf(answer, *answer.published);
     out["published"]["source"] = answer.publisher;
   }
+  if (answer.result.methods)
+    out["methods"] = {{"chosen", RowOf(answer, answer.result.methods->chosen)},
+                      {"other", RowOf(answer, answer.result.methods->other)}};
   out["points"] = answer.result.points;
   out["tried"] = answer.result.tried;
   out["pruned"] = answer.result.pruned;
@@ -258,6 +288,7 @@ std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& str
   for (const search::TriedPoint& tried : answer.result.front) add(fmt::format("{}", ++n), tried);
   if (answer.published) add(answer.publisher, *answer.published);
   std::string out = table.Format();
+  if (answer.result.methods) out += fmt::format("\n{}\n", WhyMethod(*answer.result.methods));
   if (!answer.result.notes.empty()) out += "\n";
   for (const std::string& note : answer.result.notes) out += fmt::format("note: {}\n", note);
   return out +
@@ -344,6 +375,7 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
                   .seq_len = model.seq_len,
                   .budget = answer.budget,
                   .rows = std::move(rows),
+                  .methods = answer.result.methods,
                   .points = answer.result.points,
                   .tried = answer.result.tried,
                   .pruned = answer.result.pruned};
