@@ -2,6 +2,7 @@
 // ranks' state.
 #include <gtest/gtest.h>
 
+#include "heddle/core/base/test/extent.h"
 #include "heddle/run/train/exact.h"
 #include "heddle/run/verify/compare.h"
 #include "test/parallel/training.h"
@@ -14,11 +15,12 @@ class EagerTest : public testing::TestWithParam<std::tuple<Debug, Layout>> {
   EagerTest() { run::MakeExact(); }
 };
 
-void ExpectTheSameBits(const SmallJob& job, const Module& local, const run::Reducer& reducer) {
+void ExpectTheSameBits(const SmallJob& job, const Module& local, const run::Reducer& reducer,
+                       int64_t steps = 3) {
   std::unique_ptr<run::Session> session = *job.MakeSession(local, reducer);
   std::unique_ptr<run::TrainingRun> eager = *job.MakeEager(reducer);
   size_t params = job.model().params.size();
-  for (int64_t step = 1; step <= 3; ++step) {
+  for (int64_t step = 1; step <= steps; ++step) {
     double lr = 1e-3 / static_cast<double>(step);
     Status trained = session->Step(lr);
     ASSERT_TRUE(trained.ok()) << Format(trained.diagnostics());
@@ -98,15 +100,14 @@ TEST(EagerExperts, ShareOneSequence) {
   }
 }
 
-constexpr run::ContextSplit kInOrder = {};
-constexpr run::ContextSplit kHeadTail = {.head_tail = true};
-constexpr run::ContextSplit kByHeads = {.heads = true};
 constexpr Layout kContextLayouts[] = {
     {"fsdp2_cp2", 1, 2, 1, true, true, 1, 1, 2, kInOrder},
     {"fsdp2_cp2_head_tail", 1, 2, 1, true, true, 1, 1, 2, kHeadTail},
     {"fsdp2_cp2_heads", 1, 2, 1, true, true, 1, 1, 2, kByHeads},
     {"cp4_head_tail", 1, 1, 1, true, true, 1, 1, 4, kHeadTail},
     {"ddp2_cp2_head_tail", 2, 1, 1, true, true, 1, 1, 2, kHeadTail},
+    {"hsdp2x2_cp2_head_tail", 2, 2, 1, true, true, 1, 1, 2, kHeadTail},
+    {"hsdp2x2_cp2_heads", 2, 2, 1, true, true, 1, 1, 2, kByHeads},
     {"cp2_tp2_head_tail", 1, 1, 2, true, true, 1, 1, 2, kHeadTail},
     {"cp2_tp2_heads", 1, 1, 2, true, true, 1, 1, 2, kByHeads},
     {"cp2_tp2_whole_sequences", 1, 1, 2, false, true, 1, 1, 2, kInOrder}};
@@ -120,7 +121,7 @@ class EagerContext : public EagerTest {};
 TEST_P(EagerContext, GraphsTrainToTheSameBits) {
   auto [debug, layout] = GetParam();
   SmallJob job(debug, layout, /*rows=*/1);
-  ExpectTheSameBits(job, job.local(), run::Reducer());
+  ExpectTheSameBits(job, job.local(), run::Reducer(), Extent(3, 10));
 }
 INSTANTIATE_TEST_SUITE_P(All, EagerContext,
                          testing::Combine(testing::ValuesIn(kDebugs),
@@ -131,28 +132,15 @@ INSTANTIATE_TEST_SUITE_P(Experts, EagerContext,
                                           testing::ValuesIn(kContextExperts)),
                          LayoutName);
 
-// In f64, ranks with parts of a sequence compute what one rank computes.
-TEST(Context, AgreesWithOneRank) {
-  run::MakeExact();
-  for (const char* family : {"llama3", "qwen3", "deepseek_v3"}) {
-    SmallJob whole({family, "debugmodel", DType::kF64}, {"one", 1, 1}, /*rows=*/1);
-    for (const run::ContextSplit& split : {kInOrder, kHeadTail, kByHeads}) {
-      SmallJob job({family, "debugmodel", DType::kF64},
-                   {"cp4", 1, 1, 1, true, true, 1, 1, 4, split}, /*rows=*/1);
-      std::unique_ptr<run::Session> parts = *job.MakeSession(job.local());
-      std::unique_ptr<run::Session> single = *whole.MakeSession(whole.local());
-      for (int64_t step = 1; step <= 2; ++step) {
-        ASSERT_TRUE(parts->Step(1e-3).ok());
-        ASSERT_TRUE(single->Step(1e-3).ok());
-        auto number = [](const at::Tensor& tensor) { return tensor.item<double>(); };
-        double loss = number(single->loss(0));
-        double norm = number(single->grad_norm(0));
-        EXPECT_NEAR(number(parts->loss(0)), loss, 1e-12 * loss) << family;
-        EXPECT_NEAR(number(parts->grad_norm(0)), norm, 1e-12 * norm) << family;
-      }
-    }
-  }
-}
+// Key and value heads are fewer than the ranks, so they are repeated.
+INSTANTIATE_TEST_SUITE_P(
+    FewHeads, EagerContext,
+    testing::Combine(testing::Values(Debug{"llama3", "debugmodel", DType::kF32, 2},
+                                     Debug{"llama3", "debugmodel", DType::kBF16, 2}),
+                     testing::Values(Layout{"cp4_heads", 1, 1, 1, true, true, 1, 1, 4, kByHeads},
+                                     Layout{"cp2_tp2_heads", 1, 1, 2, true, true, 1, 1, 2,
+                                            kByHeads})),
+    LayoutName);
 
 // Positions, rows of weights and batches that do not divide evenly.
 TEST(EagerOrders, AgreeWhereNothingDivides) {

@@ -11,6 +11,7 @@ constexpr uint64_t kSeed = 3;
 run::ModelConfig SmallConfig(const Debug& debug) {
   run::ModelConfig config = *run::FindModel(debug.family, debug.flavor);
   MakeNarrow(config);
+  if (debug.key_heads > 0) config.n_kv_heads = debug.key_heads;
   // Large enough to change the choice of experts in the next step.
   config.moe.bias_rate = 0.05;
   return config;

@@ -14,7 +14,12 @@ struct Debug {
   const char* family;
   const char* flavor;
   DType compute;
+  // 0: the narrow model's.
+  int64_t key_heads = 0;
 };
+inline constexpr run::ContextSplit kInOrder = {};
+inline constexpr run::ContextSplit kHeadTail = {.head_tail = true};
+inline constexpr run::ContextSplit kByHeads = {.heads = true};
 struct Layout {
   const char* name;
   int64_t replicate;

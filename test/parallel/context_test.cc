@@ -1,0 +1,129 @@
+// Context parallelism: results agree with one rank, collectives move the bytes that docs/context.md
+// states, and every rank keeps its share of the activations.
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/max.h>
+
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/analysis/stats.h"
+#include "heddle/run/runtime/shards.h"
+#include "heddle/run/train/exact.h"
+#include "test/parallel/training.h"
+
+namespace heddle {
+namespace {
+
+Layout Ranks(int64_t context, const run::ContextSplit& split, int64_t tensor = 1) {
+  return {"context", 1, 1, tensor, true, true, 1, 1, context, split};
+}
+constexpr Layout kOneRank = {"one", 1, 1};
+
+at::Tensor WholeGradient(const run::Session& session, size_t param) {
+  const Graph& graph = session.program().graph();
+  const Input& input = graph.inputs()[*session.InputOf(run::StateKind::kParam, param)];
+  run::Tensors parts;
+  for (size_t at = 0; at < session.ranks().size(); ++at)
+    parts.push_back(session.state(run::StateKind::kGrad, at, param));
+  std::span<const Dim> sizes = graph.types().dims(run::WholeType(graph, input.value, input.global));
+  return *run::Assemble(parts, graph.placements()[input.global.placement],
+                        session.program().module().mesh, {sizes.data(), sizes.size()});
+}
+
+// In f64, ranks with parts of a sequence compute the losses and gradients of one rank.
+TEST(Context, AgreesWithOneRank) {
+  run::MakeExact();
+  const Debug families[] = {{"llama3", "debugmodel", DType::kF64, 2},
+                            {"qwen3", "debugmodel", DType::kF64},
+                            {"qwen3", "debugmodel_moe", DType::kF64},
+                            {"deepseek_v3", "debugmodel", DType::kF64}};
+  for (const Debug& debug : families) {
+    SmallJob whole(debug, kOneRank, /*rows=*/1);
+    const Layout layouts[] = {Ranks(4, kInOrder), Ranks(4, kHeadTail), Ranks(4, kByHeads),
+                              Ranks(2, kHeadTail, 2)};
+    for (const Layout& layout : layouts) {
+      SCOPED_TRACE(fmt::format("{} {} {} {}", debug.family, debug.flavor, layout.context,
+                               layout.context_split.heads));
+      SmallJob job(debug, layout, /*rows=*/1);
+      std::unique_ptr<run::Session> parts = *job.MakeSession(job.local());
+      std::unique_ptr<run::Session> single = *whole.MakeSession(whole.local());
+      for (int64_t step = 1; step <= 2; ++step) {
+        ASSERT_TRUE(parts->Step(1e-3).ok());
+        ASSERT_TRUE(single->Step(1e-3).ok());
+        double loss = single->loss(0).item<double>();
+        EXPECT_NEAR(parts->loss(0).item<double>(), loss, 1e-12 * loss);
+        if (step > 1) break;
+        for (size_t p = 0; p < job.model().params.size(); ++p) {
+          at::Tensor expected = WholeGradient(*single, p);
+          double most = at::max(at::abs(expected)).item().toDouble();
+          at::Tensor apart = at::abs(WholeGradient(*parts, p) - expected);
+          double error = at::max(apart).item().toDouble();
+          EXPECT_LE(error, 1e-12 * most) << job.model().params[p].name;
+        }
+      }
+    }
+  }
+}
+
+// Bytes of the collectives of context parallelism, by kind and phase.
+std::map<std::string, int64_t> BytesMoved(const Module& module) {
+  std::map<std::string, int64_t> out;
+  for (const CollectiveStats& stats : CountCollectives(module, module.graphs[0])) {
+    if (stats.why == "context") out[stats.phase + " " + stats.kind] += stats.bytes.value;
+  }
+  return out;
+}
+
+TEST(Context, CollectivesMoveTheBytesOfTheFormulas) {
+  constexpr int64_t kPositions = 32;
+  for (int64_t ranks : {2, 4}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      // Two heads of keys and values: fewer than four ranks.
+      const Debug debug{"llama3", "debugmodel", dtype, 2};
+      const int64_t size = dtype == DType::kF32 ? 4 : 2;
+      SmallJob gathered(debug, Ranks(ranks, kHeadTail), /*rows=*/1, kPositions);
+      const run::ModelConfig& config = gathered.model().config;
+      const int64_t keys = config.n_kv_heads;
+      const int64_t elements = config.n_layers * config.head_size() * kPositions;
+      const std::map<std::string, int64_t> of_gathers = {
+          {"fwd all_gather", 2 * keys * elements * size},
+          {"bwd all_gather", 2 * keys * elements * size},
+          {"bwd reduce_scatter", 2 * keys * elements * 4}};
+      EXPECT_EQ(BytesMoved(gathered.local()), of_gathers) << ranks << " ranks, " << Name(dtype);
+      SmallJob exchanged(debug, Ranks(ranks, kByHeads), /*rows=*/1, kPositions);
+      const int64_t heads = 2 * config.n_heads + 2 * std::max(keys, ranks);
+      const std::map<std::string, int64_t> of_exchanges = {
+          {"fwd all_to_all", heads * elements / ranks * size},
+          {"bwd all_to_all", heads * elements / ranks * size}};
+      EXPECT_EQ(BytesMoved(exchanged.local()), of_exchanges) << ranks << " ranks, " << Name(dtype);
+    }
+  }
+}
+
+// Bytes of activations for 32 more positions, which leaves out weights.
+int64_t KeptActivations(const Layout& layout) {
+  const Debug debug{"llama3", "debugmodel", DType::kF32};
+  auto kept = [&](int64_t positions) {
+    SmallJob job(debug, layout, /*rows=*/1, positions);
+    return KeptForBackward(job.local().graphs[0]).value;
+  };
+  return kept(64) - kept(32);
+}
+
+TEST(Context, ARankKeepsItsShareOfActivations) {
+  const int64_t whole = KeptActivations(kOneRank);
+  // Two layers of 64 columns in f32: with heads, the outputs of attention are kept in both forms.
+  const int64_t outputs = 2 * 32 * 64 * 4;
+  ASSERT_GT(whole, outputs);
+  for (int64_t ranks : {2, 4}) {
+    EXPECT_EQ(KeptActivations(Ranks(ranks, kInOrder)) * ranks, whole);
+    EXPECT_EQ(KeptActivations(Ranks(ranks, kHeadTail)) * ranks, whole);
+    EXPECT_EQ(KeptActivations(Ranks(ranks, kByHeads)) * ranks, whole + outputs);
+  }
+}
+
+}  // namespace
+}  // namespace heddle
