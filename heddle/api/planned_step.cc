@@ -177,14 +177,22 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
 
 namespace {
 
-// Whether ranks can exchange positions for heads. The kernels of all-gather are used on request
-// only, because they are slower.
-bool MayExchange(const ModelOptions& model, const run::ModelConfig& config, int64_t context,
-                 int64_t parts) {
+struct PresetDegrees {
+  int64_t data = 1;
+  int64_t tensor = 1;
+  int64_t context = 1;
+};
+
+// Whether presets can have these degrees, if context-parallel ranks exchange positions for heads.
+// The kernels of all-gather are used on request only, because they are slower.
+bool Fits(const PresetDegrees& degrees, const ModelOptions& model, const run::ModelConfig& config,
+          const compile::PlanBatch& batch) {
+  if (degrees.tensor > 1 && !CheckHeads(config, degrees.tensor).ok()) return false;
+  if (degrees.context == 1) return true;
   ModelOptions flags = model;
   flags.splits_heads = true;
-  return model.seq_len % context == 0 && MayExchangeHeads(config, parts) &&
-         flags.Numerics(config).ok();
+  return batch.pass_sequences() == degrees.data && model.seq_len % degrees.context == 0 &&
+         MayExchangeHeads(config, degrees.context * degrees.tensor) && flags.Numerics(config).ok();
 }
 
 // Returns a plan for each preset whose axes the mesh can have.
@@ -203,9 +211,7 @@ Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& 
     compile::PresetOptions options;
     std::string name;
     bool fits = true;
-    int64_t data = 1;
-    int64_t tensor = 1;
-    int64_t context = 1;
+    PresetDegrees degrees;
     size_t at = 0;
     for (size_t i = 0; i < count; ++i) {
       if ((set >> i & 1) == 0) continue;
@@ -214,19 +220,14 @@ Result<std::vector<search::RivalPlan>> PresetsOn(const Mesh& mesh, const Graph& 
       options.axes.emplace(compile::Presets()[i]->name, axis);
       name +=
           fmt::format("{}{} over {}", name.empty() ? "" : ", ", compile::Presets()[i]->name, axis);
-      switch (compile::Presets()[i]->role) {
-        case AxisRole::kTensor: tensor = degree; break;
-        case AxisRole::kContext: context = degree; break;
-        default: data *= degree;
-      }
+      AxisRole role = compile::Presets()[i]->role;
+      (role == AxisRole::kTensor    ? degrees.tensor
+       : role == AxisRole::kContext ? degrees.context
+                                    : degrees.data) *= degree;
+      fits &= role != AxisRole::kContext || mesh[*mesh.Find(axis)].role == role;
     }
-    if (tensor > 1) fits &= CheckHeads(config, tensor).ok();
-    if (context > 1) {
-      options.context_heads = true;
-      fits &=
-          batch.pass_sequences() == data && MayExchange(model, config, context, context * tensor);
-    }
-    if (!fits) continue;
+    if (!fits || !Fits(degrees, model, config, batch)) continue;
+    options.context_heads = degrees.context > 1;
     HEDDLE_TRY(compile::Plan plan, compile::MakePlan(graph, mesh, config.family->rules(), options));
     out.push_back({std::move(name), search::Compacted(std::move(plan), graph)});
   }

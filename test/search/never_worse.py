@@ -12,7 +12,7 @@ import sys
 import time
 
 SMALL = [
-    ("llama3", "debugmodel", ["dp=8", "dp=4,tp=2"]),
+    ("llama3", "debugmodel", ["dp=8", "dp=4,tp=2", "dp=2,cp=4"]),
     ("qwen3", "debugmodel_moe", ["dp=4,tp=2"]),
 ]
 # Presets of tensor parallelism divide the key and value heads: 4 in Qwen 3 30B-A3B, 8 or more elsewhere.
