@@ -144,6 +144,7 @@ bench: build
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
 	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
 	@python3 bench/train_bench.py build/heddle build/bench_train.json
+	@[ ! -f build/python/heddle/__init__.py ] || PYTHONPATH=build/python $(PYTHON) bench/python_bench.py build/bench_python.json
 	@$(PYTHON) bench/tokenize_bench.py build/heddle build/bench_tokenize.json
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
 	  --parallelism.tensor_parallel_degree=8 --stage=lowered -o build/bench_lowered.hd >/dev/null

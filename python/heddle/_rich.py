@@ -80,7 +80,9 @@ def graph_html(graph: Graph) -> str:
     >>> html.startswith("<p><b>@g</b>: local, [one rank], 1 nodes") and "aten.t(%x)" in html
     True
     """
-    head = f"{graph.view}, [{_mesh(graph.mesh)}], {len(graph):,} nodes, {len(graph.inputs):,} inputs"
+    head = (
+        f"{graph.view}, [{_mesh(graph.mesh)}], {len(graph):,} nodes, {len(graph.inputs):,} inputs"
+    )
     text = _details("text", str(graph))
     return f"<p><b>@{escape(graph.name)}</b>: {escape(head)}</p>{text}"
 

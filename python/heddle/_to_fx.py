@@ -119,7 +119,7 @@ class _Writer:
 
     def _add_call(self, node: Node) -> None:
         target = overload_of(node.op)
-        given = {**node.tensors, **node.attrs}
+        given: dict[str | int, Any] = {**node.tensors, **node.attrs}
         sizes = {}
         for name, value in node.attrs.items():
             items = value if isinstance(value, list) else [value]

@@ -76,7 +76,7 @@ def aot_backend(**compilers: Any) -> Any:
 
 
 def default_partition(*args: Any, **options: Any) -> tuple[Any, Any]:
-    """Divides a joint graph into forward and backward; honours marks of `torch.utils.checkpoint`."""
+    """Divides a joint graph into forward and backward by the marks of `torch.utils.checkpoint`."""
     from torch._functorch.partitioners import default_partition as partition
 
     return partition(*args, **options)

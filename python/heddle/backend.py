@@ -73,7 +73,7 @@ def _schedule(
     )
     try:
         before = Program(read_local(gm), cluster=cluster).simulate()
-        done = as_pass(pipeline, cluster=cluster)(gm)
+        done = as_pass(pipeline, cluster=cluster)(gm, ())
         after = Program(read_local(done), cluster=cluster).simulate()
     except Error as error:
         # The graph runs as it is; `compiled()` has the reason.

@@ -52,7 +52,8 @@ def _split(
     """The passes up to the first one in Python, as a text, and the others."""
     if pipeline is None or isinstance(pipeline, str):
         return pipeline, []
-    items = [pipeline] if isinstance(pipeline, GraphPass) else list(pipeline)
+    items: list[str | GraphPass] = []
+    items += [pipeline] if isinstance(pipeline, GraphPass) else pipeline
     for item in items:
         if not isinstance(item, (str, GraphPass)):
             kind = type(item).__name__

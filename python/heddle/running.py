@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,6 +32,26 @@ def _state_name(value: Value, parameters: Mapping[int | None, str]) -> str:
     if value.role == "opt":
         return f"{parameters[value.index]}.{value.label}"
     return value.label
+
+
+def _alone(program: Program, place: Place) -> Callable[..., Sequence[Tensor]]:
+    """A program of one rank, on Heddle's own runtime where that is installed: the same bits."""
+    try:
+        from . import _torch
+    except ImportError:
+        module: Callable[..., Sequence[Tensor]] = write_fx(program._packed(), place, None, "cpu")
+        return module
+    world = _torch.World(str(program.graph))
+    return lambda *inputs: world.run([list(inputs)])[0]
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _owns(tensor: Tensor, users: Mapping[int, int]) -> bool:
+    """Whether a result is all of its storage, and no other tensor has it."""
+    return users[_storage(tensor)] == 1 and tensor.untyped_storage().nbytes() == tensor.nbytes
 
 
 class Run:
@@ -69,7 +90,7 @@ class Run:
             self._place = Place(sizes, dict.fromkeys(sizes, 0))
             self._groups: Groups | None = None
             self._device = torch.device("cpu")
-            self._module = write_fx(program._packed(), self._place, None, "cpu")
+            self._module = _alone(program, self._place)
         else:
             self._place = place_on(mesh, sizes)
             self._groups = Groups(mesh, self._place)
@@ -167,7 +188,9 @@ class Run:
 
         Gradients are added to `.grad`; the loss is that of the whole batch, on every rank.
         """
-        values = self._module(*self.inputs(batch, whole=whole, **hyper))
+        inputs = self.inputs(batch, whole=whole, **hyper)
+        values = self._module(*inputs)
+        users = Counter(_storage(tensor) for tensor in (*inputs, *values))
         own_step = any(v.role == "hyper" for v in self._inputs)
         parameters = {v.index: self._state[v.name] for v in self._inputs if v.role == "param"}
         loss = None
@@ -178,13 +201,16 @@ class Run:
             elif output.role == "grad" and not own_step:
                 parameter = parameters[output.index]
                 if parameter.grad is None:
-                    parameter.grad = value.clone()
+                    parameter.grad = value if _owns(value, users) else value.clone()
                 else:
                     parameter.grad.add_(value)
             elif output.role == "metric":
                 self.metrics[output.label] = value
             elif output.role == "update" and output.target is not None:
-                self._state[output.target.name].copy_(value)
+                state = self._state[output.target.name]
+                # Heddle's own runtime updates in place.
+                if _storage(state) != _storage(value):
+                    state.copy_(value)
         self._steps += 1
         if loss is None:
             raise fail("loss", "the graph has no loss")

@@ -121,12 +121,17 @@ def test_a_joint_graph_that_cannot_be_read_is_left_to_torch() -> None:
     assert "is not a tensor" in backend.compiled()[count].kept
 
 
-def test_fully_shard_with_the_backend_has_its_bits(process_group: None) -> None:
+@pytest.mark.usefixtures("process_group")
+def test_fully_shard_with_the_backend_has_its_bits() -> None:
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
     x = torch.randn(64, 8)
     results = []
+
+    def checkpointed(gm: Any, xs: Any) -> Any:
+        return backend.heddle(gm, xs, options={"checkpoint": "selective"})
+
     for compiled in (False, True):
         torch.manual_seed(1)
         model = Blocks().eval()
@@ -134,12 +139,7 @@ def test_fully_shard_with_the_backend_has_its_bits(process_group: None) -> None:
             fully_shard(layer)
         fully_shard(model)
         torch._dynamo.reset()
-        options = {"checkpoint": "selective"}
-        run = (
-            torch.compile(model, backend=lambda gm, xs: backend.heddle(gm, xs, options=options))
-            if compiled
-            else model
-        )
+        run = torch.compile(model, backend=checkpointed) if compiled else model
         loss = run(x).square().mean()
         loss.backward()
         grads = [parameter.grad.full_tensor() for parameter in model.parameters()]

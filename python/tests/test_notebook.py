@@ -87,14 +87,14 @@ def test_progress_in_a_notebook(monkeypatch: pytest.MonkeyPatch, step: heddle.Gr
 
 def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    terminal = types.SimpleNamespace(
-        isatty=lambda: True, write=written.append, flush=lambda: None
-    )
+    terminal = types.SimpleNamespace(isatty=lambda: True, write=written.append, flush=lambda: None)
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(_rich, "_SILENT", 0.0)
     with _rich.Progress("search") as progress:
         progress(1, 2, "presets")
-    assert written[0].startswith("\r\x1b[K[###############...............] search: 1 of 2, presets, ")
+    assert written[0].startswith(
+        "\r\x1b[K[###############...............] search: 1 of 2, presets, "
+    )
     assert written[-1] == "\r\x1b[K"
 
 

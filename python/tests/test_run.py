@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,42 @@ def test_training_has_eager_bits(name: str) -> None:
     for parameter, (name, part) in zip(eager.parameters(), run.named_parameters(), strict=True):
         assert torch.allclose(part, parameter, rtol=1e-6, atol=1e-7), name
     assert run.steps == 5
+
+
+def test_the_fx_graph_runs_without_the_extension(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("heddle._torch")
+    compiled = program(optimizer=heddle.AdamW(max_norm=1.0))
+    batch, results = batches(1)[0], []
+    for missing in (False, True):
+        if missing:
+            monkeypatch.setitem(sys.modules, "heddle._torch", None)
+            monkeypatch.delattr(heddle, "_torch", raising=False)
+        run = compiled.start(weights=model())
+        assert isinstance(run._module, torch.nn.Module) == missing
+        with deterministic():
+            losses = [run(batch, lr=1e-2) for _ in range(3)]
+        results.append([*losses, *run.parameters()])
+    assert all(same_bits(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_gradients_are_tensors_of_their_own() -> None:
+    """Two gradients that are one tensor of the graph, and a gradient that is also the input."""
+
+    class Sum(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = (torch.nn.Parameter(torch.zeros(4)) for _ in range(2))
+
+    def loss(module: Any, batch: Any) -> Any:
+        return ((module.a + module.b) * batch["x"]).sum()
+
+    x = torch.arange(4.0)
+    step = heddle.capture(Sum(), {"x": x}, loss=loss)
+    run = step.compile(step.plan("dp=1")).start(weights=Sum())
+    run({"x": x})
+    a, b = run.parameters()
+    a.grad.add_(1)
+    assert b.grad.tolist() == x.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_gradients_accumulate() -> None:
