@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/commands.h"
+#include "heddle/core/analysis/transfers.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ops/ops.h"
 
@@ -70,6 +71,10 @@ void CheckCommand::Declare(Flags& flags) {
 
 Result<ExitCode> CheckCommand::Run(const Streams& streams) const {
   Result<Module> module = LoadModule(file, streams);
+  if (module.ok()) {
+    Status transfers = CheckTransfers(*module);
+    if (!transfers.ok()) module = std::move(transfers).failure();
+  }
   if (json) {
     PrintJson({{"ok", module.ok()}, {"errors", ToJson(module.diagnostics())}}, streams);
     return module.ok() ? ExitCode::kDone : ExitCode::kUserMistake;

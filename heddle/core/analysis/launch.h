@@ -19,4 +19,16 @@ inline NodeId LaunchOf(const Graph& graph, NodeId node) {
   return handle ? graph[handle].producer : NodeId();
 }
 
+// Whether the node is one end of a transfer between coordinates of a pipeline.
+inline bool IsTransfer(const Graph& graph, NodeId id) {
+  return graph[id].op == op::comm_send || graph[id].op == op::comm_recv;
+}
+
+// Whether another coordinate receives the node's operand, or the node waits until it has. No output
+// needs these nodes, but other graphs do.
+inline bool Sends(const Graph& graph, NodeId id) {
+  NodeId launch = LaunchOf(graph, id);
+  return graph[launch ? launch : id].op == op::comm_send;
+}
+
 }  // namespace heddle

@@ -5,6 +5,10 @@
 // gathered or scattered dimension, for all tensors or for each. `unit` is the FSDP unit, likewise.
 // `sizes` of an all-to-all are the rows received from each rank, if they differ.
 //
+// `comm.send` and `comm.recv` move one tensor between the graphs of two coordinates of the axis
+// `over`. Both state the other coordinate, and `tag` names the transfer. The wait of a send returns
+// an empty receipt: until then, the transfer reads the tensor.
+//
 // `shard.slice` returns this rank's part of a tensor that all ranks have. It is a copy, because a
 // view of a part cannot always be viewed in another shape. `shard.bound` is the begin or end of
 // this rank's part of a dimension of `size`.
@@ -118,6 +122,32 @@ Result<Types> BoundShape(const OpArgs& args) {
     return Error(Diag::kShapeMismatch, "size {} is negative", args.Int("size"));
   return Types{Type::Tensor(DType::kI64, {})};
 }
+// `over` is one axis, and `peer` names an attribute with a coordinate on it.
+Status CheckPeer(const OpArgs& args, std::string_view peer) {
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  Axes over = args.AxesOf("over");
+  if (over.size() != 1)
+    return Error(Diag::kUnknownAxis, "`over` has {} axes; a transfer has one", over.size());
+  const MeshAxis& axis = args.mesh()[over[0]];
+  int64_t coordinate = args.Int(peer);
+  if (coordinate >= 0 && coordinate < axis.size) return Done{};
+  return Error(Diag::kCommSize, "`{}` is {}, but axis `{}` has {} coordinates", peer, coordinate,
+               axis.name, axis.size);
+}
+Result<Types> SendShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckPeer(args, "to"));
+  return Types{Type::Async({Type::Tensor(DType::kBool, {0})})};
+}
+Result<Types> RecvShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckPeer(args, "from"));
+  Dims dims = args.Ints("size");
+  for (Dim dim : dims) {
+    if (dim < 0 && !IsSymbol(dim)) return Error(Diag::kShapeMismatch, "size {} is negative", dim);
+  }
+  DType dtype = args.DTypeOr("dtype", DType::kF32);
+  HEDDLE_RETURN_IF_ERROR(NumElements(args, dims));
+  return Types{Type::Async({Type::Tensor(dtype, std::move(dims))})};
+}
 Result<Types> WaitShape(const OpArgs& args) { return args[0].elements; }
 Result<Types> SameShape(const OpArgs& args) { return Types{args[0]}; }
 
@@ -186,6 +216,12 @@ Comm(
     "comm::all_to_all(Tensor... inputs, *, Axes over, int... split_dim, int... concat_dim, int[]? "
     "sizes=None, Why why, str...? unit=None) -> Async",
     AllToAllShape, CommWork, "(bf16[8,2], over=[dp], split_dim=0, concat_dim=1, why=tensor)");
+HEDDLE_DEFINE_OP(comm_send)
+Comm("comm::send(Tensor input, *, Axes over, int to, str tag) -> Async", SendShape, CommWork,
+     "(bf16[8,8], over=[dp], to=1, tag=\"F0\")");
+HEDDLE_DEFINE_OP(comm_recv)
+Comm("comm::recv(*, Axes over, int from, SymInt[] size, ScalarType dtype, str tag) -> Async",
+     RecvShape, CommWork, "(over=[dp], from=0, size=[8,8], dtype=bf16, tag=\"F0\")");
 HEDDLE_DEFINE_OP(comm_wait)
 Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])", {});
 HEDDLE_DEFINE_OP(shard_redistribute)

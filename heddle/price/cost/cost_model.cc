@@ -1,6 +1,8 @@
 #include "heddle/price/cost/cost_model.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "heddle/core/base/text.h"
 #include "heddle/price/cost/comm/native_model.h"
@@ -48,6 +50,24 @@ Result<int64_t> CostModel::NodesFor(const Mesh& mesh) const {
                  needed);
   }
   return options_.nodes.value_or(needed);
+}
+
+CollectiveCost TransferCost(const Cluster& cluster, Bytes bytes, bool between_nodes) {
+  double latency = 0;
+  double total = std::numeric_limits<double>::infinity();
+  for (const Protocol& protocol : cluster.protocols) {
+    const auto& path = between_nodes ? protocol.network : protocol.node;
+    double port = between_nodes ? cluster.network_rate.per_nano : cluster.node_rate.per_nano;
+    double rate = std::min(port * path.efficiency, path.most.per_nano);
+    double begin = protocol.base_nanos + path.step_nanos;
+    double time = begin + static_cast<double>(bytes.value) / rate;
+    if (time >= total) continue;
+    latency = begin;
+    total = time;
+  }
+  Nanos all{std::llround(total)};
+  Nanos first = std::min(all, Nanos{std::llround(latency)});
+  return {first, all - first, Links::kNone};
 }
 
 CollectiveCost CostModel::Copy(Bytes bytes) const {

@@ -46,12 +46,18 @@ struct CollectiveCost {
   Nanos total() const { return latency + transfer; }
 };
 
-// The stream of a node that does not compute: a communicator, or one direction of the copy engine.
+// The cost of a message from one rank to another, by the fastest protocol. It shares no links.
+CollectiveCost TransferCost(const Cluster& cluster, Bytes bytes, bool between_nodes);
+
+// The stream of a node that does not compute: a communicator, one direction of the copy engine, or
+// one direction between two coordinates of a pipeline.
 struct CommStream {
-  enum class Kind : uint8_t { kCommunicator, kCopyOut, kCopyIn };
+  enum class Kind : uint8_t { kCommunicator, kCopyOut, kCopyIn, kSend, kReceive };
   Kind kind = Kind::kCommunicator;
   Axes over;
   uint8_t stream = 0;
+  // The other coordinate of a send or receive.
+  int64_t peer = 0;
   GroupShape group;
   // `dp`, `dp:1` for its stream 1, `copy out`.
   std::string name;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/ir/edit/call_table.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/price/cost/cost_model.h"
@@ -112,13 +113,18 @@ class GraphPricer {
 
  private:
   uint32_t StreamOf(NodeId id, CommStream stream) {
-    auto [at, added] = streams_.try_emplace({stream.kind, stream.over, stream.stream},
+    auto [at, added] = streams_.try_emplace({stream.kind, stream.over, stream.stream, stream.peer},
                                             static_cast<uint32_t>(costs_.streams.size()));
     if (!added) return at->second;
     if (stream.kind == CommStream::Kind::kCommunicator) {
       stream.group = collectives_.Group(stream.over);
       stream.name = Format(module_.mesh, stream.over);
       if (graph_[id].stream != 0) stream.name += fmt::format(":{}", graph_[id].stream);
+    } else if (stream.kind == CommStream::Kind::kSend ||
+               stream.kind == CommStream::Kind::kReceive) {
+      stream.name =
+          fmt::format("{} {} {}", Format(module_.mesh, stream.over),
+                      stream.kind == CommStream::Kind::kSend ? "to" : "from", stream.peer);
     } else {
       stream.name = stream.kind == CommStream::Kind::kCopyOut ? "copy out" : "copy in";
     }
@@ -136,7 +142,13 @@ class GraphPricer {
                    "%{} is a redistribution, which has no price; run the pass `lower` first",
                    graph_.name(graph_[id].first_result));
     }
-    if (!kind) {
+    if (IsTransfer(graph_, id)) {
+      stream = TransferStream(id);
+      // The sender's price covers the whole transfer.
+      if (stream.kind == CommStream::Kind::kSend)
+        cost.collective =
+            TransferCost(model_.cluster(), given, collectives_.Group(stream.over).nodes > 1);
+    } else if (!kind) {
       if (!model_.cluster().host) {
         return Error(Diag::kSpace,
                      "%{} copies between device and host, but {} has no link between them",
@@ -158,6 +170,15 @@ class GraphPricer {
     }
     cost.stream = StreamOf(id, std::move(stream));
     return Done{};
+  }
+
+  CommStream TransferStream(NodeId id) const {
+    bool sends = graph_[id].op == op::comm_send;
+    CommStream stream;
+    stream.kind = sends ? CommStream::Kind::kSend : CommStream::Kind::kReceive;
+    stream.over = std::get<Axes>(*graph_.attrs(id).Find("over"));
+    stream.peer = std::get<int64_t>(*graph_.attrs(id).Find(sends ? "to" : "from"));
+    return stream;
   }
 
   void PriceWait(NodeId id) {
@@ -269,7 +290,7 @@ class GraphPricer {
   CollectiveCosts collectives_;
   std::optional<MeasuredIndex> index_;
   GraphCosts costs_;
-  std::map<std::tuple<CommStream::Kind, Axes, uint8_t>, uint32_t> streams_;
+  std::map<std::tuple<CommStream::Kind, Axes, uint8_t, int64_t>, uint32_t> streams_;
   CallKey key_;
   CallTable<CallCost> calls_;
 };

@@ -1,7 +1,6 @@
 #include "heddle/price/pipeline/step_costs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -15,18 +14,6 @@ constexpr int64_t kMostLayers = 1000;
 
 Nanos Total(const StageCost& cost) {
   return cost.forward + cost.input_gradient + cost.weight_gradient;
-}
-
-// A message to a rank of another node, by the fastest protocol.
-Nanos TransferTime(const Cluster& cluster, Bytes bytes) {
-  double best = std::numeric_limits<double>::infinity();
-  for (const Protocol& protocol : cluster.protocols) {
-    double rate = std::min(cluster.network_rate.per_nano * protocol.network.efficiency,
-                           protocol.network.most.per_nano);
-    best = std::min(best, protocol.base_nanos + protocol.network.step_nanos +
-                              static_cast<double>(bytes.value) / rate);
-  }
-  return {std::llround(best)};
 }
 
 // The least length of the longest of `stages` stages. `before` has the sums of the positions'
@@ -147,7 +134,7 @@ PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& fi
   }
   StageCost& first = out.stages[0];
   first.weight_gradient += std::exchange(first.input_gradient, Nanos{});
-  out.hop = TransferTime(cluster, largest);
+  out.hop = TransferCost(cluster, largest, /*between_nodes=*/true).total();
   return out;
 }
 

@@ -5,8 +5,10 @@
 //   -> (%b)
 //
 // One backward walk over the nodes. Random ops stay, because removing one would change the numbers
-// that the next one draws. Unknown ops stay, because they may have any effect.
+// that the next one draws. Unknown ops stay, because they may have any effect. Sends stay, because
+// another graph receives what they send.
 #include "heddle/compile/manager/pass.h"
+#include "heddle/core/analysis/launch.h"
 
 namespace heddle::compile {
 namespace {
@@ -18,7 +20,7 @@ Result<Changed> DeadCode(Graph& graph, PassContext& context) {
   for (size_t i = graph.node_count(); i-- > 0;) {
     NodeId id(i);
     Effect effect = graph.op(id).effect();
-    bool alive = effect == Effect::kRandom || effect == Effect::kOpaque;
+    bool alive = effect == Effect::kRandom || effect == Effect::kOpaque || Sends(graph, id);
     for (ValueId result : graph.results(id)) alive |= needed[result];
     if (!alive) {
       rewriter.Erase(id);

@@ -1,5 +1,6 @@
 #include "heddle/compile/passes/memory/recompute.h"
 
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/ops.h"
 
@@ -11,7 +12,7 @@ bool CanRecompute(const Graph& graph, NodeId node) {
     case Effect::kPure:
     case Effect::kView: return true;
     case Effect::kComm: {
-      if (id == op::mem_offload || id == op::mem_reload) return false;
+      if (id == op::mem_offload || id == op::mem_reload || IsTransfer(graph, node)) return false;
       if (!IsWait(graph, node)) return true;
       NodeId launch = LaunchOf(graph, node);
       return launch && CanRecompute(graph, launch);
