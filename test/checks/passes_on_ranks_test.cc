@@ -362,7 +362,16 @@ TEST_P(PassesOnRanks, ComputeTheSame) {
   for (const std::string& text : Variants(*GetParam())) CheckPass(*GetParam(), text);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(compile::Passes().passes),
+// unroll-pipeline writes several graphs for one, with other inputs. test/pipeline trains them.
+std::vector<const compile::PassDef*> PassesOfOneGraph() {
+  std::span<const compile::PassDef* const> all = compile::Passes().passes;
+  std::vector<const compile::PassDef*> passes(all.begin(), all.end());
+  std::erase_if(passes,
+                [](const compile::PassDef* pass) { return pass->name == "unroll-pipeline"; });
+  return passes;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, PassesOnRanks, testing::ValuesIn(PassesOfOneGraph()),
                          [](const auto& info) {
                            std::string name(info.param->name);
                            std::ranges::replace(name, '-', '_');

@@ -1,0 +1,16 @@
+// Unrolls a step over the micro-batches of a pipeline schedule.
+#pragma once
+
+#include <vector>
+
+#include "heddle/compile/passes/pipeline/staged_step.h"
+#include "heddle/core/pipeline/schedule.h"
+
+namespace heddle::compile {
+
+// Returns one graph per coordinate of `axis`. Each has the nodes of its stages in the order of the
+// schedule, which must be valid.
+Result<std::vector<Graph>> Unroll(const Module& module, AxisId axis, const StagedStep& staged,
+                                  const PipelineSchedule& schedule);
+
+}  // namespace heddle::compile
