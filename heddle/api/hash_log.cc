@@ -5,10 +5,10 @@
 
 namespace heddle {
 
-Status HashLog::Add(const OptimizationOptions& options, const run::Session& session,
+Status HashLog::Add(const OptimizationOptions& options, const run::TrainingRun& run,
                     const run::Model& model, run::Peers* peers) {
   if (options.hashes.empty()) return Done{};
-  std::string own = run::HashLines(session, model.params, options.hash_gradients);
+  std::string own = run::HashLines(run, model.params, options.hash_gradients);
   if (peers == nullptr) {
     lines_ += own;
     return Done{};

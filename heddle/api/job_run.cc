@@ -30,6 +30,7 @@ Status JobRun::CompileGraphs(bool for_training) {
   graphs.global_batch = given_.loop.global_batch_size;
   graphs.validates = given_.loop.validation_interval > 0;
   graphs.metrics = for_training;
+  graphs.runs_pipelines = !for_training;
   graphs.measure = for_training;
   graphs.on_compiled = [this](const compile::CompileReport& report) { observer_.Compiled(report); };
   HEDDLE_TRY(compiled_, CompileStep(graphs));
@@ -42,7 +43,7 @@ Status JobRun::OpenInputs() {
   auto seed = static_cast<uint64_t>(given_.optimization.seed);
   run::Model& model = compiled_->planned.model;
   HEDDLE_TRY(params_, given_.model.Params(model, seed));
-  HEDDLE_TRY(dataset_, given_.loop.OpenDataset(model, micro_batches() * model.batch.batch, seed));
+  HEDDLE_TRY(dataset_, given_.loop.OpenDataset(model, compiled_->planned.sequences(), seed));
   return Done{};
 }
 

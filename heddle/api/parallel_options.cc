@@ -5,9 +5,81 @@
 #include <charconv>
 
 #include "heddle/core/base/text.h"
+#include "heddle/core/pipeline/schedule.h"
 #include "heddle/run/models/family.h"
 
 namespace heddle {
+
+namespace {
+
+// The name of the pipeline axis.
+constexpr std::string_view kPipelineAxis = "pp";
+// Flags about a pipeline besides its degree.
+constexpr std::string_view kPipelineFlags[] = {"pipeline_parallel_schedule",
+                                               "num_pp_microbatches",
+                                               "pipeline_parallel_microbatch_size",
+                                               "pipeline_parallel_layers_per_stage",
+                                               "pipeline_parallel_first_stage_less_layers",
+                                               "pipeline_parallel_last_stage_less_layers"};
+
+}  // namespace
+
+// TorchTitan's rule: layers are divided evenly, earlier stages first, where the embedding and the
+// output count as layers.
+Result<compile::PlanStages> PipelineOptions::Stages(int64_t layers, int64_t sequences) const {
+  const ScheduleFamily* family = FindScheduleFamily(schedule);
+  if (family == nullptr)
+    return Error(Diag::kSchedule,
+                 "--parallelism.pipeline_parallel_schedule is `{}`; `heddle schedule` lists the "
+                 "schedules",
+                 schedule);
+  if (micro_batches > 0 && micro_batch_size > 0 && micro_batches * micro_batch_size != sequences)
+    return Error(Diag::kUsage,
+                 "--parallelism.num_pp_microbatches is {} and "
+                 "--parallelism.pipeline_parallel_microbatch_size is {}, but a rank has {}; give "
+                 "one of them",
+                 micro_batches, micro_batch_size, Counted(sequences, "sequence"));
+  int64_t size = micro_batch_size > 0 ? micro_batch_size : 1;
+  int64_t count = micro_batches > 0 ? micro_batches : sequences / size;
+  if (count < 1 || sequences % count != 0 || (micro_batches == 0 && sequences % size != 0))
+    return Error(Diag::kModelSize,
+                 "--training.local_batch_size is {}, which cannot be divided evenly into "
+                 "micro-batches {}",
+                 sequences,
+                 micro_batches > 0 ? fmt::format("({} of them)", micro_batches)
+                                   : fmt::format("of {}", Counted(size, "sequence")));
+  int64_t all = layers + first_less_layers + last_less_layers;
+  int64_t per_rank = family->stages == StagesPerRank::kTwo ? 2 : 1;
+  if (family->stages == StagesPerRank::kAny) per_rank = 2;
+  int64_t stages =
+      layers_per_stage > 0 ? (all + layers_per_stage - 1) / layers_per_stage : degree * per_rank;
+  if (stages > all)
+    return Error(Diag::kSchedule, "{} for {} layers, which count as {} with embedding and output",
+                 Counted(stages, "stage"), layers, all);
+  int64_t least = all / stages;
+  if (first_less_layers > least || last_less_layers > least)
+    return Error(Diag::kSchedule,
+                 "the embedding counts as {} and the output as {} layers, but a stage has {}; use "
+                 "fewer stages, or smaller --parallelism.pipeline_parallel_first_stage_less_layers "
+                 "and --parallelism.pipeline_parallel_last_stage_less_layers",
+                 first_less_layers, last_less_layers, least);
+  compile::PlanStages out{
+      .first_positions = {0}, .schedule = std::string(family->name), .micro_batches = count};
+  // Position 0 is the embedding, and layers begin at 1.
+  int64_t next = 1 - first_less_layers;
+  for (int64_t stage = 0; stage + 1 < stages; ++stage) {
+    next += least + (stage < all % stages ? 1 : 0);
+    out.first_positions.push_back(std::min(next, layers + 1));
+  }
+  for (size_t i = 1; i < out.first_positions.size(); ++i) {
+    if (out.first_positions[i] <= out.first_positions[i - 1])
+      return Error(Diag::kSchedule, "stage {} of {} has no layers; use fewer stages", i - 1,
+                   stages);
+  }
+  HEDDLE_RETURN_IF_ERROR(
+      MakeSchedule(*family, {.ranks = degree, .stages = stages, .micro_batches = count}));
+  return out;
+}
 
 Status CheckHeads(const run::ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
@@ -47,7 +119,7 @@ int64_t BatchRanks(const Mesh& mesh) {
 }
 
 bool ParallelOptions::HasDegrees() const {
-  return world != 0 || expert != 1 ||
+  return world != 0 || expert != 1 || pipeline.degree != 1 ||
          std::ranges::any_of(degrees, [](int64_t degree) { return degree != 1; });
 }
 
@@ -61,7 +133,7 @@ Status ParallelOptions::CheckPlanIsFile() const {
 Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
   std::vector<int64_t> out = degrees;
   std::optional<size_t> open;
-  int64_t ranks = 1;
+  int64_t ranks = pipeline.degree;
   for (size_t i = 0; i < out.size(); ++i) {
     std::string_view flag = compile::Presets()[i]->degree_flag;
     if (out[i] == -1) {
@@ -81,7 +153,8 @@ Result<std::vector<int64_t>> ParallelOptions::Degrees() const {
   }
   if (open) ranks *= out[*open] = std::max<int64_t>(world / ranks, 1);
   if (world != 0 && ranks != world)
-    return Error(Diag::kMeshSize, "the degrees {} make {}, but --world_size is {}",
+    return Error(Diag::kMeshSize, "the degrees {}{} make {}, but --world_size is {}",
+                 pipeline.degree > 1 ? fmt::format("{} x ", pipeline.degree) : "",
                  fmt::join(out, " x "), Counted(ranks, "rank"), world);
   return out;
 }
@@ -106,6 +179,15 @@ Result<std::vector<std::string>> ParallelOptions::AxisNames() const {
   return names;
 }
 
+void ParallelOptions::NotePipeline(Layout& layout) const {
+  if (pipeline.degree > 1 || !given) return;
+  for (std::string_view flag : kPipelineFlags) {
+    if (given(fmt::format("--parallelism.{}", flag)))
+      layout.notes.push_back(fmt::format(
+          "--parallelism.{} has no effect: --parallelism.pipeline_parallel_degree is 1", flag));
+  }
+}
+
 Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConfig& config) const {
   HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
   HEDDLE_TRY(std::vector<std::string> names, AxisNames());
@@ -118,7 +200,7 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
     if (preset.role == AxisRole::kTensor) HEDDLE_RETURN_IF_ERROR(CheckHeads(config, degree[i]));
     if (preset.splits_batch) layout.batch_ranks *= degree[i];
     // A mesh must have at least one axis, also on one rank.
-    bool only = i + 1 == degree.size() && axes.empty();
+    bool only = i + 1 == degree.size() && axes.empty() && pipeline.degree == 1;
     if (degree[i] == 1 && !only) continue;
     for (const MeshAxis& axis : axes) {
       if (axis.name == names[i])
@@ -130,8 +212,16 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
     if (preset.role == AxisRole::kContext && degree[i] > 1)
       HEDDLE_RETURN_IF_ERROR(ChooseContext(config, degree, layout.preset, axes.back()));
   }
+  if (pipeline.degree > 1) {
+    for (const MeshAxis& axis : axes) {
+      if (axis.name == kPipelineAxis)
+        return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", axis.name);
+    }
+    axes.emplace(axes.begin(), std::string(kPipelineAxis), pipeline.degree, AxisRole::kPipeline);
+  }
   layout.mesh = Mesh(std::move(axes));
   layout.degrees = std::move(degree);
+  NotePipeline(layout);
   HEDDLE_RETURN_IF_ERROR(ShareExperts(config, layout));
   return layout;
 }
@@ -282,6 +372,13 @@ Status ParallelOptions::CheckPlan(const run::ModelConfig& config, DType precisio
                    "the degrees of parallelism make the mesh [{}], but the plan is for [{}]; "
                    "remove the flags, or --plan",
                    Format(layout.mesh), Format(plan.mesh));
+  }
+  for (std::string_view flag : kPipelineFlags) {
+    if (given && given(fmt::format("--parallelism.{}", flag)))
+      return Error(Diag::kUsage,
+                   "--parallelism.{} conflicts with --plan, which states the stages; remove the "
+                   "flag, or change the statement `stages`",
+                   flag);
   }
   compile::Plan of_flags;
   HEDDLE_RETURN_IF_ERROR(SetGradients(precision, of_flags));

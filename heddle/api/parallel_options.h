@@ -17,6 +17,24 @@ enum class ContextMethod : uint8_t { kAuto, kAllGather, kUlysses };
 // The order of positions over context-parallel ranks. kAuto is kHeadTail where it has an effect.
 enum class ContextOrder : uint8_t { kAuto, kHeadTail, kNone };
 
+// Pipeline parallelism over the outermost mesh axis. Names and defaults are TorchTitan's.
+struct PipelineOptions {
+  int64_t degree = 1;
+  std::string schedule = "1F1B";
+  // Micro-batches of a rank's batch, and sequences per micro-batch; 0: not given. Without both, a
+  // micro-batch is one sequence.
+  int64_t micro_batches = 0;
+  int64_t micro_batch_size = 0;
+  // Layers per stage; 0: one stage per rank, or two if the schedule needs several.
+  int64_t layers_per_stage = 0;
+  // The layers that the embedding and the output count as.
+  int64_t first_less_layers = 1;
+  int64_t last_less_layers = 1;
+
+  // The stages for a model with `layers` layers, and a batch of `sequences` per rank.
+  Result<compile::PlanStages> Stages(int64_t layers, int64_t sequences) const;
+};
+
 struct ParallelOptions {
   // Degrees by preset, in the presets' order. One of them may be -1: the remaining factor of the
   // world.
@@ -28,6 +46,7 @@ struct ParallelOptions {
   int64_t expert_times = 0;
   ContextMethod context_method = ContextMethod::kAuto;
   ContextOrder context_order = ContextOrder::kAuto;
+  PipelineOptions pipeline = {};
   // World size; 0: the product of the degrees.
   int64_t world = 0;
   // Shards activations between blocks by position over the tensor-parallel ranks.
@@ -74,6 +93,7 @@ struct ParallelOptions {
 
  private:
   Status ShareExperts(const run::ModelConfig& config, Layout& layout) const;
+  void NotePipeline(Layout& layout) const;
   Status CheckExperts(const Layout& layout) const;
   // Sets the method and the order of positions of context parallelism.
   Status ChooseContext(const run::ModelConfig& config, std::span<const int64_t> degrees,

@@ -1,5 +1,7 @@
 #include "heddle/api/plan.h"
 
+#include <algorithm>
+
 #include "heddle/core/base/clock.h"
 #include "heddle/core/ir/mesh_flag.h"
 #include "heddle/core/ir/program.h"
@@ -20,6 +22,10 @@ Status CheckAutomatic(const PlanOptions& options) {
                  "--plan conflicts with --parallelism.auto, which finds a plan; drop one");
   if (!options.mesh.empty() && parallel.HasDegrees() && parallel.expert == 1)
     return Error(Diag::kUsage, "--mesh conflicts with degrees of parallelism; drop one");
+  if (parallel.pipeline.degree > 1)
+    return Error(Diag::kUsage,
+                 "--parallelism.auto does not search pipelines yet; remove "
+                 "--parallelism.pipeline_parallel_degree");
   ParallelOptions usual;
   const std::pair<std::string_view, bool> stated[] = {
       {"expert_parallel_degree", parallel.expert != usual.expert},
@@ -106,6 +112,7 @@ Result<PlanResult> CompilePlanned(const PlanOptions& options, PlannedStep step,
   how.manager.measure = true;
   how.manager.costs = &costs;
   how.print = options.print;
+  how.print_coordinate = options.print_coordinate;
   Clock clock;
   HEDDLE_TRY(
       search::FoundPlan found,
@@ -113,12 +120,20 @@ Result<PlanResult> CompilePlanned(const PlanOptions& options, PlannedStep step,
   Nanos finding = clock.Elapsed();
   HEDDLE_TRY(compile::CompileReport report, compile::Compile(step.module, found.plan, how));
   HEDDLE_TRY(std::string device, OnCluster(options).DeviceName());
-  price::StepSummary summary =
-      price::Summarize(step.module, SharedProgram(step.module), report.whole_work[0]);
+  price::StepSummary summary;
+  std::vector<price::StepSummary> coordinates;
+  if (ProgramAxis(step.module)) {
+    for (const Graph& graph : step.module.graphs)
+      coordinates.push_back(price::Summarize(step.module, graph));
+    summary = *std::ranges::max_element(coordinates, {}, &price::StepSummary::peak_bytes);
+  } else {
+    summary = price::Summarize(step.module, SharedProgram(step.module), report.whole_work[0]);
+  }
   PlanResult result{.step = std::move(step),
                     .found = std::move(found),
                     .report = std::move(report),
                     .summary = std::move(summary),
+                    .coordinates = std::move(coordinates),
                     .notes = {},
                     .device = std::move(device),
                     .costs = std::move(costs),

@@ -29,6 +29,8 @@ struct PlanOptions {
   search::WorkAmount work = search::AutoOptions().work;
   // The stage whose graph is stored in `report.text`.
   std::optional<compile::Stage> print = {};
+  // With a pipeline, only the graph of this coordinate is stored.
+  std::optional<int64_t> print_coordinate = {};
 };
 
 struct PlanResult {
@@ -36,7 +38,9 @@ struct PlanResult {
   PlannedStep step;
   search::FoundPlan found;
   compile::CompileReport report;
+  // With a pipeline, `summary` is that of the coordinate with the highest peak.
   price::StepSummary summary;
+  std::vector<price::StepSummary> coordinates;
   // Notes for people: options without effect, and memory that exceeds the device's.
   std::vector<std::string> notes;
   // The device type whose kernels the step uses, such as `cuda`.

@@ -126,16 +126,32 @@ struct CapturedPass {
   Module module;
 };
 
+// A pipeline computes its own micro-batches, which it states in the plan.
+Result<int64_t> PipelineMicroBatches(const compile::PlanBatch& batch,
+                                     const std::optional<compile::PlanStages>& stages) {
+  if (!stages) return 1;
+  if (batch.micro_batches > 1)
+    return Error(Diag::kModelSize,
+                 "the step has {} micro-batches outside of the pipeline; accumulation around a "
+                 "pipeline is not implemented yet: raise --parallelism.num_pp_microbatches",
+                 batch.micro_batches);
+  if (batch.sequences % stages->micro_batches != 0)
+    return Error(Diag::kPlan, "{} cannot be divided evenly into {} micro-batches of the pipeline",
+                 Counted(batch.sequences, "sequence"), stages->micro_batches);
+  return stages->micro_batches;
+}
+
 Result<CapturedPass> CapturePass(const ModelOptions& model, const compile::PlanBatch& batch,
-                                 bool norms_apart, const ContextUse& context,
-                                 run::CaptureOptions capture) {
+                                 const std::optional<compile::PlanStages>& stages, bool norms_apart,
+                                 const ContextUse& context, run::CaptureOptions capture) {
   ModelOptions flags = model;
   flags.splits_queries = context.queries;
   flags.splits_heads = context.heads;
-  flags.local_batch_size = batch.pass_sequences();
+  HEDDLE_TRY(int64_t in_pipeline, PipelineMicroBatches(batch, stages));
+  flags.local_batch_size = batch.pass_sequences() / in_pipeline;
   flags.seq_len = batch.seq_len;
-  bool several = batch.micro_batches > 1;
-  capture.accumulate &= several;
+  capture.accumulate &= batch.micro_batches > 1;
+  bool several = batch.micro_batches * in_pipeline > 1;
   HEDDLE_TRY(run::Model made,
              flags.Make(1, norms_apart,
                         several ? run::LossDivisor::kGiven : std::optional<run::LossDivisor>()));
@@ -160,12 +176,18 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   ContextUse context;
   if (layout.degree("context") > 1)
     (layout.preset.context_heads ? context.heads : context.queries) = true;
-  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, sequence_parallel, context, capture));
+  std::optional<compile::PlanStages> stages;
+  if (parallel.pipeline.degree > 1) {
+    HEDDLE_TRY(stages, parallel.pipeline.Stages(config.n_layers, model.local_batch_size));
+  }
+  HEDDLE_TRY(CapturedPass pass,
+             CapturePass(model, batch, stages, sequence_parallel, context, capture));
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(compile::Plan plan, compile::MakePlan(SharedProgram(pass.module), layout.mesh,
                                                    config.family->rules(), layout.preset));
   HEDDLE_RETURN_IF_ERROR(parallel.SetGradients(model.precision, plan));
   plan.decisions.batch = batch;
+  plan.decisions.stages = std::move(stages);
   SetNormsApart(sequence_parallel, plan);
   return PlannedStep{std::move(pass.model),
                      std::move(layout),
@@ -241,7 +263,7 @@ Result<PlannedStep> PlanAutoStep(const ModelOptions& model, const ParallelOption
                                  const run::CaptureOptions& capture) {
   Clock clock;
   HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, 0));
-  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*norms_apart=*/false,
+  HEDDLE_TRY(CapturedPass pass, CapturePass(model, batch, /*stages=*/{}, /*norms_apart=*/false,
                                             /*context=*/{}, capture));
   Nanos captured = clock.Elapsed();
   compile::Plan plan;
@@ -270,7 +292,8 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const compile::Plan& pla
     HEDDLE_TRY(batch, BatchOf(model, layout.batch_ranks, global_batch));
   }
   bool norms_apart = plan.decisions.norms_apart.value_or(HasTensorAxis(plan.mesh));
-  HEDDLE_TRY(CapturedPass pass, CapturePass(model, *batch, norms_apart, ContextOf(plan), capture));
+  HEDDLE_TRY(CapturedPass pass, CapturePass(model, *batch, plan.decisions.stages, norms_apart,
+                                            ContextOf(plan), capture));
   return PlannedStep{
       std::move(pass.model), std::move(layout), std::move(pass.module), std::move(complete), {},
       clock.Elapsed()};

@@ -22,7 +22,15 @@ struct PlannedStep {
   std::vector<search::RivalPlan> rivals = {};
   Nanos capture;
 
+  // Runs of the graph per step, and micro-batches of each run of a pipeline.
   int64_t micro_batches() const { return plan.decisions.batch->micro_batches; }
+  int64_t pipeline_micro_batches() const {
+    return plan.decisions.stages ? plan.decisions.stages->micro_batches : 1;
+  }
+  // Sequences of the whole step on all ranks.
+  int64_t sequences() const {
+    return micro_batches() * pipeline_micro_batches() * model.batch.batch;
+  }
 };
 
 // Captures a micro-batch of the step, for a plan from a file or from degrees. `local_batch_size` is

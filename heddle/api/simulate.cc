@@ -55,6 +55,10 @@ namespace api {
 Result<SimulationResult> Simulate(const SimulationOptions& options) {
   HEDDLE_TRY(price::CostModel costs, options.plan.prices.Load());
   HEDDLE_TRY(PlannedStep step, CapturePlanned(options.plan));
+  if (step.plan.decisions.stages)
+    return Error(Diag::kUsage,
+                 "coordinates of a pipeline are not simulated together yet; `heddle schedule "
+                 "--step` times schedules of this model");
   std::string name = options.plan.compile.PipelineName(step.plan.decisions);
   std::vector<search::SimulatedModule> modules;
   if (options.against != name) {

@@ -7,6 +7,7 @@
 #include "heddle/compile/plan/marks.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/run/models/family.h"
+#include "heddle/run/train/pipeline_run.h"
 #include "heddle/search/memory/trial.h"
 
 namespace heddle {
@@ -18,8 +19,8 @@ bool IsPipeline(std::string_view against) {
 namespace {
 
 bool HasHeadTail(const Mesh& mesh) {
-  return std::ranges::any_of(
-      mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
+  return std::ranges::any_of(mesh.axes(),
+                             [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
 }
 
 Failure EagerKnowsNo(std::string_view flag) {
@@ -70,6 +71,36 @@ Result<StepGraphs> Verification::CompiledWith(const std::string& pipeline) const
       {.micro_batches = micro_batches(), .optimizer = given_.optimization.optimizer}, compile);
 }
 
+Status Verification::CheckPipeline(std::optional<int64_t> processes) const {
+  if (!has_pipeline()) return Done{};
+  if (processes || against_ == "processes")
+    return Error(Diag::kUsage,
+                 "the ranks of a pipeline run in one process only yet; remove --nproc");
+  if (!device_.is_cpu())
+    return Error(Diag::kUsage, "pipelines run on the CPU only yet; use --device=cpu");
+  if (against_ == "eager" || against_ == "none") return Done{};
+  return Error(Diag::kBadChoice,
+               "--against is {}, but a pipeline can be compared with eager training only yet; use "
+               "--against=eager or none",
+               against_);
+}
+
+namespace {
+
+// The coordinate of a pipeline that has each parameter.
+std::vector<int64_t> CoordinatesOfParams(const Module& step, size_t params) {
+  std::vector<int64_t> coordinates(params);
+  for (size_t at = 0; at < step.graphs.size(); ++at) {
+    for (const Input& input : step.graphs[at].inputs()) {
+      if (input.role == InputRole::kParam)
+        coordinates[static_cast<size_t>(input.index)] = static_cast<int64_t>(at);
+    }
+  }
+  return coordinates;
+}
+
+}  // namespace
+
 run::EagerOptions Verification::Eager() const {
   return {.replicate = planned().layout.degree("replicate"),
           .shard = planned().layout.degree("shard"),
@@ -80,6 +111,9 @@ run::EagerOptions Verification::Eager() const {
           .expert = planned().layout.expert,
           .sequence_parallel = planned().layout.preset.sequence_parallel,
           .split_loss = planned().layout.preset.split_loss,
+          .micro_batches = planned().pipeline_micro_batches(),
+          .coordinates = has_pipeline() ? CoordinatesOfParams(graphs().step, model().params.size())
+                                        : std::vector<int64_t>(),
           .expert_tensor = given_.parallel.expert_tensor,
           .reducer = reducer_,
           .optimizer = given_.optimization.optimizer,
@@ -96,12 +130,19 @@ Status Verification::Prepare(std::optional<int64_t> processes, std::optional<int
   if (against_ == "eager") HEDDLE_RETURN_IF_ERROR(CheckEager());
   HEDDLE_RETURN_IF_ERROR(CompileGraphs(/*for_training=*/false));
   HEDDLE_RETURN_IF_ERROR(CheckSteps());
+  HEDDLE_RETURN_IF_ERROR(CheckPipeline(processes));
   if (against_ == "pytorch") HEDDLE_RETURN_IF_ERROR(LayoutForPyTorch(ReferenceJob()));
   HEDDLE_RETURN_IF_ERROR(OpenInputs());
   options_.steps = given_.optimization.steps;
   options_.lr = [this](int64_t step) { return schedule_->At(step); };
   options_.params = model().params.size();
   options_.graph = [this] { return MakeRun(graphs()); };
+  if (has_pipeline())
+    options_.pipeline = [this]() -> Result<std::unique_ptr<run::TrainingRun>> {
+      HEDDLE_TRY(std::unique_ptr<run::PipelineRun> run,
+                 run::PipelineRun::Make(model(), graphs().step, OptionsOfSession()));
+      return std::unique_ptr<run::TrainingRun>(std::move(run));
+    };
   if (against_ == "eager") {
     HEDDLE_RETURN_IF_ERROR(run::CheckEagerExists(model(), Eager()));
     options_.eager = [this] { return run::MakeEagerRun(model(), Eager()); };
@@ -110,9 +151,9 @@ Status Verification::Prepare(std::optional<int64_t> processes, std::optional<int
     HEDDLE_TRY(other_, CompiledWith(against_));
     options_.other_graph = [this] { return MakeRun(other_); };
   }
-  options_.on_step = [this](const run::Session& session, const run::StepRow& row) -> Status {
+  options_.on_step = [this](const run::TrainingRun& run, const run::StepRow& row) -> Status {
     if (leads()) watcher_.Compared(*this, row);
-    return hashes_.Add(given_.optimization, session, model(), peers_);
+    return hashes_.Add(given_.optimization, run, model(), peers_);
   };
   return Done{};
 }

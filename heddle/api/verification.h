@@ -83,6 +83,9 @@ class Verification : public JobRun {
     return MakeSession(graphs, OptionsOfSession(lockstep));
   }
   run::EagerOptions Eager() const;
+  // Whether coordinates of a pipeline run different graphs.
+  bool has_pipeline() const { return planned().plan.decisions.stages.has_value(); }
+  Status CheckPipeline(std::optional<int64_t> processes) const;
   Status CheckEager() const;
   // Gradient accumulation and validation can be compared only with PyTorch.
   Status CheckSteps() const;

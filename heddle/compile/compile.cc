@@ -9,6 +9,7 @@
 #include "heddle/compile/plan/marks.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/price/sim/simulate.h"
@@ -97,8 +98,24 @@ class Compiler {
     manager.measure &= stage == Stage::kFinal;
     HEDDLE_RETURN_IF_ERROR(Run(passes, manager));
     Clock clock;
-    if (options_.print == stage) report_.text = Print(module_);
+    if (options_.print == stage) HEDDLE_RETURN_IF_ERROR(PrintStage());
     printing_ += clock.Elapsed();
+    return Done{};
+  }
+
+  Status PrintStage() {
+    const std::optional<int64_t>& coordinate = options_.print_coordinate;
+    std::optional<AxisId> axis = ProgramAxis(module_);
+    if (!coordinate || !axis) {
+      report_.text = Print(module_);
+      return Done{};
+    }
+    int64_t count = module_.mesh[*axis].size;
+    if (*coordinate < 0 || *coordinate >= count)
+      return Error(Diag::kUsage, "the pipeline has coordinates 0 to {}, not {}", count - 1,
+                   *coordinate);
+    report_.text = Print(
+        Module{module_.view, module_.mesh, {module_.graphs[static_cast<size_t>(*coordinate)]}});
     return Done{};
   }
 
@@ -125,6 +142,12 @@ Result<Pipeline> FinalPasses(const PlanDecisions& decisions, const CompileOption
                              std::vector<std::string>& notes) {
   HEDDLE_TRY(Pipeline passes,
              ParsePipeline(decisions.pipeline.value_or(options.pipeline), Passes()));
+  if (decisions.stages) {
+    // Later micro-batches read weights that earlier ones have gathered.
+    PipelineChanges keep;
+    keep.settings.push_back({"stages", {"reshard-after-forward"}, "policy", "never"});
+    HEDDLE_RETURN_IF_ERROR(AdjustPipeline(keep, Passes(), passes));
+  }
   PipelineChanges changes;
   if (decisions.reshard)
     changes.settings.push_back({"--parallelism.fsdp_reshard_after_forward",
@@ -152,6 +175,14 @@ Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
                              ? std::string(kCarryOut)
                              : CheckpointPipeline(*decisions.checkpoint);
     HEDDLE_TRY(passes, ParsePipeline("clean, " + policy, Passes(), Author::kProgram));
+  }
+  if (decisions.stages) {
+    // Each stage is one micro-batch of a clean graph.
+    Pipeline unroll =
+        OwnPipeline(fmt::format("clean, unroll-pipeline{{schedule={},micro_batches={},stages={}}}",
+                                Quoted(decisions.stages->schedule), decisions.stages->micro_batches,
+                                FormatPositions(*decisions.stages)));
+    passes.insert(passes.end(), unroll.begin(), unroll.end());
   }
   HEDDLE_TRY(Pipeline final_passes, FinalPasses(decisions, options, notes));
   passes.insert(passes.end(), final_passes.begin(), final_passes.end());

@@ -25,8 +25,9 @@ struct CompileOptions {
   std::vector<std::string> notes = {};
   // `costs` prices nodes for passes, and is used to check the plan's budget.
   ManagerOptions manager = {};
-  // The stage to print, if any.
+  // The stage to print, if any; of a pipeline, only the graph of this coordinate.
   std::optional<Stage> print = {};
+  std::optional<int64_t> print_coordinate = {};
 };
 
 struct CompileReport {

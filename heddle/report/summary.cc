@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "heddle/core/base/table.h"
 #include "heddle/core/base/text.h"
 #include "heddle/report/stats.h"
 
@@ -49,6 +50,21 @@ std::string FormatSummary(const price::StepSummary& s) {
   std::string alive = FormatAlive(s.alive_at_peak, kAliveInSummary, 0);
   if (!alive.empty()) out += "\n" + alive;
   return out;
+}
+
+std::string FormatCoordinates(const std::vector<price::StepSummary>& coordinates) {
+  TextTable table(
+      {"coordinate>", "parameters>", "kept for backward>", "peak>", "work>", "nodes>", "sends>"});
+  for (size_t at = 0; at < coordinates.size(); ++at) {
+    const price::StepSummary& s = coordinates[at];
+    int64_t sends = 0;
+    for (const CollectiveStats& one : s.collectives) {
+      if (one.kind == "send") sends += one.count;
+    }
+    table.AddRow({fmt::format("{}", at), Format(s.param_bytes), Format(s.activation_bytes),
+                  Format(s.peak_bytes), Format(s.flops), WithCommas(s.nodes), WithCommas(sends)});
+  }
+  return table.Format();
 }
 
 nlohmann::ordered_json ToJson(const price::StepSummary& s) {

@@ -10,6 +10,8 @@
 namespace heddle {
 
 std::string FormatSummary(const price::StepSummary& summary);
+// A row for each coordinate of a pipeline.
+std::string FormatCoordinates(const std::vector<price::StepSummary>& coordinates);
 nlohmann::ordered_json ToJson(const price::StepSummary& summary);
 
 }  // namespace heddle

@@ -12,7 +12,8 @@ constexpr ForeignAction kAlias = ForeignAction::kAlias;
 constexpr ForeignAction kRefused = ForeignAction::kRefused;
 constexpr ForeignAction kIgnored = ForeignAction::kIgnored;
 
-constexpr std::string_view kNoPipeline = "Heddle has no pipeline parallelism yet";
+constexpr std::string_view kSplitPoints =
+    "use --parallelism.pipeline_parallel_layers_per_stage, or the statement `stages` of a plan";
 constexpr std::string_view kContextMethod =
     "use --parallelism.context_parallel_method=allgather or ulysses; Heddle has no ring";
 constexpr std::string_view kNoQuantization = "Heddle has no float8 or MX training yet";
@@ -52,7 +53,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"tp", kAlias, "parallelism.tensor_parallel_degree"},
     {"ep", kAlias, "parallelism.expert_parallel_degree"},
     {"etp", kAlias, "parallelism.expert_tensor_parallel_degree"},
-    {"pp", kRefused, kNoPipeline, "1"},
+    {"pp", kAlias, "parallelism.pipeline_parallel_degree"},
     {"cp", kAlias, "parallelism.context_parallel_degree"},
     {"nproc_per_node", kAlias, "nproc"},
     {"module", kAlias, "model"},
@@ -134,12 +135,15 @@ constexpr ForeignKey kForeignKeys[] = {
     {"parallelism.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},
     {"compile.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},
     {"experimental.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},
-    {"parallelism.pipeline_parallel_degree", kRefused, kNoPipeline, "1"},
-    {"experimental.pipeline_parallel_degree", kRefused, kNoPipeline, "1"},
-    {"parallelism.pipeline_parallel_*", kIgnored, kNoPipeline},
-    {"experimental.pipeline_parallel_*", kIgnored, kNoPipeline},
-    {"parallelism.num_pp_microbatches", kIgnored, kNoPipeline},
-    {"parallelism.module_fqns_per_model_part", kIgnored, kNoPipeline},
+    {"parallelism.pipeline_parallel_split_points", kRefused, kSplitPoints, ""},
+    {"parallelism.pipeline_parallel_microbatches", kAlias, "parallelism.num_pp_microbatches"},
+    {"parallelism.pipeline_parallel_schedule_csv", kRefused,
+     "a step has a schedule by name; `heddle schedule FILE` checks and times a file", ""},
+    {"parallelism.module_fqns_per_model_part", kRefused, kSplitPoints, "None"},
+    {"experimental.pipeline_parallel_degree", kAlias, "parallelism.pipeline_parallel_degree"},
+    {"experimental.pipeline_parallel_schedule", kAlias, "parallelism.pipeline_parallel_schedule"},
+    {"experimental.pipeline_parallel_microbatches", kAlias, "parallelism.num_pp_microbatches"},
+    {"experimental.pipeline_parallel_split_points", kRefused, kSplitPoints, ""},
     {"parallelism.context_parallel_rotate_method", kRefused, kContextMethod, "allgather"},
     {"experimental.context_parallel_rotate_method", kRefused, kContextMethod, "allgather"},
     {"experimental.context_parallel_degree", kAlias, "parallelism.context_parallel_degree"},

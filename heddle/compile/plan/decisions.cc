@@ -1,6 +1,7 @@
 #include "heddle/compile/plan/decisions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "heddle/core/base/text.h"
 
@@ -30,6 +31,10 @@ std::string Format(const PlanBatch& batch) {
   return out;
 }
 
+std::string FormatPositions(const PlanStages& stages) {
+  return fmt::format("{}", fmt::join(stages.first_positions, "/"));
+}
+
 std::string FormatDecisions(const PlanDecisions& decisions) {
   std::string out;
   auto text = [&](std::string_view statement, const std::optional<std::string>& value) {
@@ -46,6 +51,10 @@ std::string FormatDecisions(const PlanDecisions& decisions) {
     out += fmt::format("reduce-first {}\n", *decisions.reduce_first ? "true" : "false");
   if (decisions.expert_buffers)
     out += fmt::format("expert-rows {}\n", *decisions.expert_buffers ? "bound" : "exact");
+  if (decisions.stages)
+    out += fmt::format("stages {} schedule {} in {} micro-batches\n",
+                       FormatPositions(*decisions.stages), Quoted(decisions.stages->schedule),
+                       decisions.stages->micro_batches);
   text("checkpoint", decisions.checkpoint);
   for (const PlanMark& mark : decisions.marks) {
     out += fmt::format("keep {} {} {} {}", Quoted(mark.pattern), mark.op, Name(mark.phase),

@@ -10,6 +10,7 @@
 //   reduce-first true
 //   expert-rows bound
 //   pipeline "overlap"
+//   stages 0/3 schedule "1F1B" in 8 micro-batches
 //
 // Each is optional: the command's flags and defaults decide what the plan leaves out.
 #pragma once
@@ -35,6 +36,20 @@ struct PlanBatch {
 };
 // `64 x 8192 in 4 micro-batches`
 std::string Format(const PlanBatch& batch);
+
+// The stages of pipeline parallelism. The batch above is that of one micro-batch of this schedule
+// on all ranks, times `micro_batches`.
+struct PlanStages {
+  // The first position of each stage: 0 is the embedding, N is layer N - 1, and the output follows
+  // the last layer.
+  std::vector<int64_t> first_positions;
+  // The name of a schedule (core/pipeline/schedule.h).
+  std::string schedule;
+  int64_t micro_batches = 1;
+  bool operator==(const PlanStages&) const = default;
+};
+// `0/3`
+std::string FormatPositions(const PlanStages& stages);
 
 // A `keep` statement: whether forward's values are kept for backward. It is about nodes of the
 // lowered graph after `clean`, named as in a `node` statement.
@@ -69,6 +84,7 @@ struct PlanDecisions {
   std::optional<bool> reduce_first = {};
   // Buffers for shared experts have room for the worst case, so sizes are static.
   std::optional<bool> expert_buffers = {};
+  std::optional<PlanStages> stages = {};
   // The passes after lowering and memory decisions: a pipeline's name, or its text.
   std::optional<std::string> pipeline = {};
 

@@ -41,6 +41,27 @@ Status ParseBatch(Scanner& scan, PlanDecisions& out) {
   return Done{};
 }
 
+Status ParseStagesStatement(Scanner& scan, PlanDecisions& out) {
+  PlanStages stages;
+  do {
+    std::optional<int64_t> first = scan.TakeInt();
+    bool rises = first && (stages.first_positions.empty() ? *first == 0
+                                                          : *first > stages.first_positions.back());
+    if (!rises) return Expected("the first positions of the stages, as in 0/3: 0, and rising");
+    stages.first_positions.push_back(*first);
+  } while (scan.Take('/'));
+  if (!scan.TakeWord("schedule")) return Expected("`schedule` and its name");
+  std::optional<std::string> name = scan.TakeQuoted();
+  if (!name) return Expected("the name of a schedule in quotes");
+  stages.schedule = std::move(*name);
+  std::optional<int64_t> count = scan.TakeWord("in") ? scan.TakeInt() : std::nullopt;
+  if (!count || *count < 1) return Expected("`in` and the number of micro-batches");
+  if (!scan.TakeSymbol("micro-batches")) return Expected("`micro-batches`");
+  stages.micro_batches = *count;
+  out.stages = std::move(stages);
+  return Done{};
+}
+
 Status ParseBudgetStatement(Scanner& scan, PlanDecisions& out) {
   auto parse = [](std::string_view text) -> std::optional<Bytes> {
     Result<Bytes> bytes = ParseBytes(text);
@@ -111,6 +132,7 @@ Status ParseDecision(std::string_view word, uint32_t line, Scanner& scan, PlanDe
   if (word == "reshard") return ParseText(scan, "a policy in quotes", out.reshard);
   if (word == "reduce-first") return ParseEither(scan, "true", "false", out.reduce_first);
   if (word == "expert-rows") return ParseEither(scan, "bound", "exact", out.expert_buffers);
+  if (word == "stages") return ParseStagesStatement(scan, out);
   if (word == "checkpoint") return ParseText(scan, "a policy in quotes", out.checkpoint);
   HEDDLE_CHECK(word == "keep", "a statement about a decision");
   return ParseKeepStatement(line, scan, out);

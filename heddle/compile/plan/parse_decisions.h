@@ -11,8 +11,8 @@ namespace heddle::compile {
 
 // Their first words.
 inline constexpr std::string_view kDecisionStatements[] = {
-    "batch",   "norms",        "cluster",     "budget",     "pipeline",
-    "reshard", "reduce-first", "expert-rows", "checkpoint", "keep"};
+    "batch",        "norms",       "cluster",    "budget", "pipeline", "reshard",
+    "reduce-first", "expert-rows", "checkpoint", "keep",   "stages"};
 
 // Parses the rest of the statement `word`, which the scanner has just taken. If it fails, the
 // scanner is at the mistake, and the diagnostic has no position.

@@ -13,7 +13,8 @@ bool IsGradDivisor(double divisor) {
 Plan Plan::UpToLowering() const {
   Plan out = *this;
   out.decisions = {.reduce_first = decisions.reduce_first,
-                   .expert_buffers = decisions.expert_buffers};
+                   .expert_buffers = decisions.expert_buffers,
+                   .stages = decisions.stages};
   return out;
 }
 

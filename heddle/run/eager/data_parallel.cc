@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/div.h>
@@ -42,22 +44,59 @@ std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at:
   return local;
 }
 
+namespace {
+
+std::vector<ParamSpec> UnitsByCoordinate(const Model& model,
+                                         const std::vector<int64_t>& coordinates) {
+  std::vector<ParamSpec> specs = model.params;
+  for (size_t i = 0; i < coordinates.size(); ++i)
+    specs[i].unit += fmt::format("@{}", coordinates[i]);
+  return specs;
+}
+
+}  // namespace
+
 EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Tensor> params,
                                      const DataParallelOptions& options)
     : model_(model),
       options_(options),
-      state_(model.params, params, {options.replicate, options.shard}, options.reducer,
-             options.reduce_type) {}
+      state_(UnitsByCoordinate(model, options.coordinates), params,
+             {options.replicate, options.shard}, options.reducer, options.reduce_type) {}
 
 EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
                                                        std::span<const at::Tensor> params,
                                                        std::span<const at::Tensor> inputs,
                                                        const at::Tensor& count) const {
-  StepResult ran = model_.loss_sum(params, EagerLocalInputs(model_, inputs, {ranks(), rank}));
-  at::Tensor loss = at::div(ran.loss, count);
-  std::vector<at::Tensor> grads = torch::autograd::grad(
-      {loss}, torch::autograd::variable_list(params.begin(), params.end()), {at::ones_like(loss)});
-  return {loss.detach().view({1}), std::move(ran.changes), std::move(grads)};
+  RankStep step;
+  for (int64_t b = 0; b < options_.micro_batches; ++b) {
+    StepResult ran =
+        model_.loss_sum(params, EagerLocalInputs(model_, RowsOf(inputs, b), {ranks(), rank}));
+    at::Tensor loss = at::div(ran.loss, count);
+    std::vector<at::Tensor> grads =
+        torch::autograd::grad({loss}, torch::autograd::variable_list(params.begin(), params.end()),
+                              {at::ones_like(loss)});
+    step.losses.push_back(loss.detach().view({1}));
+    step.changes.insert(step.changes.end(), ran.changes.begin(), ran.changes.end());
+    at::NoGradGuard no_grad;
+    for (size_t i = 0; i < grads.size() && options_.micro_batches > 1; ++i) {
+      if (options_.reduce_type) grads[i] = grads[i].to(*options_.reduce_type);
+      if (b > 0) grads[i] = at::add(step.grads[i], grads[i]);
+    }
+    step.grads = std::move(grads);
+  }
+  return step;
+}
+
+// The inputs of a micro-batch on all ranks.
+std::vector<at::Tensor> EagerDataParallel::RowsOf(std::span<const at::Tensor> inputs,
+                                                  int64_t micro_batch) const {
+  std::vector<at::Tensor> rows(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (model_.inputs[i].role != InputRole::kBatch) continue;
+    int64_t size = rows[i].size(0) / options_.micro_batches;
+    rows[i] = rows[i].narrow(0, micro_batch * size, size);
+  }
+  return rows;
 }
 
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
@@ -75,11 +114,11 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
     });
   }
   at::NoGradGuard no_grad;
-  std::vector<at::Tensor> losses;
+  std::vector<std::vector<at::Tensor>> losses(static_cast<size_t>(options_.micro_batches));
   std::vector<std::vector<at::Tensor>> grads_by_rank;
   std::map<size_t, at::Tensor> seen;
   for (RankStep& rank : ran) {
-    losses.push_back(rank.loss);
+    for (size_t b = 0; b < losses.size(); ++b) losses[b].push_back(rank.losses[b]);
     grads_by_rank.push_back(std::move(rank.grads));
     // Counts: their sum is exact in any order.
     for (const BufferChange& change : rank.changes) {
@@ -91,7 +130,10 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   EagerStep result;
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);
-  result.loss = options_.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+  for (const std::vector<at::Tensor>& parts : losses) {
+    at::Tensor loss = options_.reducer.Reduce(parts, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+    result.loss = result.loss.defined() ? at::add(result.loss, loss) : loss;
+  }
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
     at::Tensor norm = ClipNorm(replica);
     if (replica == 0) result.grad_norm = norm;

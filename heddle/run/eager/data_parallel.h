@@ -27,6 +27,11 @@ struct DataParallelOptions {
   OptimizerOptions optimizer;
   // The element type in which gradients are summed; by default that of the parameters.
   std::optional<at::ScalarType> reduce_type = std::nullopt;
+  // Micro-batches of a step. A rank adds their gradients before the one reduction of the step.
+  int64_t micro_batches = 1;
+  // The pipeline coordinate of each parameter. A unit is reduced on each of its coordinates. Empty:
+  // no pipeline.
+  std::vector<int64_t> coordinates = {};
   // Number of ranks whose models run in parallel. It does not change the bits.
   int64_t threads = 1;
 };
@@ -60,8 +65,8 @@ class EagerDataParallel {
                     const DataParallelOptions& options);
 
   int64_t ranks() const { return options_.replicate * options_.shard; }
-  // Runs one step. `inputs` are those of the whole batch; rank r takes the r-th of ranks() equal
-  // parts of its rows.
+  // Runs one step. `inputs` are those of the whole batch; of each micro-batch, rank r takes the
+  // r-th of ranks() equal parts of the rows.
   EagerStep Step(std::span<const at::Tensor> inputs, double lr, int64_t step);
 
   // The shards that a rank stores for parameter `i`. Gradients are those of the last step, before
@@ -74,11 +79,14 @@ class EagerDataParallel {
  private:
   // Results of one rank's model and autograd.
   struct RankStep {
-    at::Tensor loss;
+    // By micro-batch.
+    std::vector<at::Tensor> losses;
     std::vector<BufferChange> changes;
+    // Sums over micro-batches.
     std::vector<at::Tensor> grads;
   };
 
+  std::vector<at::Tensor> RowsOf(std::span<const at::Tensor> inputs, int64_t micro_batch) const;
   RankStep RunRank(int64_t rank, std::span<const at::Tensor> params,
                    std::span<const at::Tensor> inputs, const at::Tensor& count) const;
   at::Tensor ClipNorm(int64_t replica) const;

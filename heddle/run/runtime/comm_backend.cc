@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <ATen/ops/empty.h>
+
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/error_message.h"
@@ -120,10 +123,96 @@ class CommBackend::HandOn : public Step {
   NodeId node_;
 };
 
+namespace {
+
+// The other end of a transfer.
+struct PeerCoordinate {
+  PeerCoordinate(const RunPlan& plan, NodeId node, std::string_view end)
+      : axis(std::get<Axes>(*plan.graph().attrs(node).Find("over"))[0]),
+        coordinate(std::get<int64_t>(*plan.graph().attrs(node).Find(end))),
+        tag(std::get<std::string>(*plan.graph().attrs(node).Find("tag"))) {
+    for (size_t i = axis + size_t{1}; i < plan.mesh().axes().size(); ++i)
+      stride *= plan.mesh().axes()[i].size;
+    mesh = &plan.mesh();
+  }
+  int64_t RankFor(int64_t rank) const {
+    return rank + (coordinate - mesh->Coordinate(rank, axis)) * stride;
+  }
+
+  const Mesh* mesh;
+  AxisId axis;
+  int64_t coordinate;
+  std::string tag;
+  int64_t stride = 1;
+};
+
+}  // namespace
+
+// Puts the operand of each rank into the mailbox, as the network would deliver it: contiguous. The
+// receipt exists immediately.
+class CommBackend::Send : public Step {
+ public:
+  Send(const RunPlan& plan, NodeId node, Mailbox& mailbox, bool share)
+      : Step(Turn::kTogether),
+        plan_(plan),
+        node_(node),
+        mailbox_(mailbox),
+        share_(share),
+        peer_(plan, node, "to") {}
+
+  Status RunTogether(Running& running) const override {
+    for (size_t at = 0; at < plan_.ranks().size(); ++at) {
+      at::Tensor tensor = plan_.slots().Operands(node_, running.values[at])[0];
+      at::Tensor sent = tensor.contiguous();
+      if (!share_ && sent.is_same(tensor)) sent = tensor.clone();
+      Tensors receipt = {at::empty({0}, tensor.options().dtype(at::kBool))};
+      mailbox_.Put(plan_.ranks()[at], peer_.RankFor(plan_.ranks()[at]), peer_.tag, std::move(sent));
+      plan_.slots().Store(node_, receipt, running.values[at]);
+    }
+    return Done{};
+  }
+
+ private:
+  const RunPlan& plan_;
+  NodeId node_;
+  Mailbox& mailbox_;
+  bool share_;
+  PeerCoordinate peer_;
+};
+
+// The wait of a receive, which takes the tensors of all ranks. The receive itself does nothing.
+class CommBackend::Receive : public Step {
+ public:
+  Receive(const RunPlan& plan, NodeId launch, NodeId wait, Mailbox& mailbox)
+      : Step(Turn::kTogether),
+        plan_(plan),
+        wait_(wait),
+        mailbox_(mailbox),
+        peer_(plan, launch, "from") {}
+
+  Status RunTogether(Running& running) const override {
+    for (size_t at = 0; wait_ && at < plan_.ranks().size(); ++at) {
+      HEDDLE_TRY(at::Tensor tensor,
+                 mailbox_.Take(peer_.RankFor(plan_.ranks()[at]), plan_.ranks()[at], peer_.tag));
+      Tensors received = {std::move(tensor)};
+      plan_.slots().Store(wait_, received, running.values[at]);
+    }
+    return Done{};
+  }
+
+ private:
+  const RunPlan& plan_;
+  // None for the launch.
+  NodeId wait_;
+  Mailbox& mailbox_;
+  PeerCoordinate peer_;
+};
+
 CommBackend::CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport,
-                         bool share_results)
+                         std::shared_ptr<Mailbox> mailbox, bool share_results)
     : plan_(plan),
       transport_(std::move(transport)),
+      mailbox_(std::move(mailbox)),
       share_results_(share_results),
       communicators_(plan.mesh(), plan.graph()),
       launches_(plan.graph().node_count(), nullptr) {
@@ -146,11 +235,23 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
   const Graph& graph = plan_.graph();
   if (graph[node].op == op::comm_wait) {
     NodeId start = graph[graph.operands(node)[0]].producer;
+    if (start && graph[start].op == op::comm_recv)
+      return CompiledNodes{std::make_unique<Receive>(plan_, start, node, *mailbox_)};
     // Results exist already if the caller launched them or another backend computed them.
     const Launch* launch = start ? launches_[start] : nullptr;
     if (launch == nullptr || transport_->finishes_at_once())
       return CompiledNodes{std::make_unique<HandOn>(plan_, node)};
     return CompiledNodes{std::make_unique<Wait>(node, *launch)};
+  }
+  if (IsTransfer(graph, node)) {
+    if (!mailbox_)
+      return Error(Diag::kRunFault,
+                   "`%{}` is a transfer with another coordinate of a pipeline, which does not run "
+                   "here",
+                   graph.name(graph[node].first_result));
+    if (graph[node].op == op::comm_send)
+      return CompiledNodes{std::make_unique<Send>(plan_, node, *mailbox_, share_results_)};
+    return CompiledNodes{std::make_unique<Receive>(plan_, node, NodeId(), *mailbox_)};
   }
   if (!CollectiveKindOf(graph[node].op)) return CompiledNodes{};
   if (graph.attrs(node).Find("sizes") != nullptr)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/run/runtime/backend.h"
+#include "heddle/run/runtime/mailbox.h"
 
 namespace heddle::run {
 
@@ -15,7 +16,9 @@ class CommBackend : public Backend {
  public:
   // `share_results`: ranks share the storage of results that are equal on all of them, unless it is
   // overwritten later.
-  CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport, bool share_results);
+  // `mailbox` moves transfers between the coordinates of a pipeline, if there are any.
+  CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport,
+              std::shared_ptr<Mailbox> mailbox, bool share_results);
 
   Result<CompiledNodes> Compile(NodeId node) override;
 
@@ -32,9 +35,12 @@ class CommBackend : public Backend {
   class Launch;
   class Wait;
   class HandOn;
+  class Send;
+  class Receive;
 
   const RunPlan& plan_;
   std::shared_ptr<Transport> transport_;
+  std::shared_ptr<Mailbox> mailbox_;
   bool share_results_;
   Communicators communicators_;
   // By communicator.

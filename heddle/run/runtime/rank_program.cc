@@ -67,8 +67,10 @@ Result<RankProgram> RankProgram::Compile(const Module& module, const Graph& grap
   std::shared_ptr<Transport> transport = options.transport;
   if (!transport) {
     transport = std::make_shared<LockstepTransport>(options.reducer);
-    ranks.resize(static_cast<size_t>(module.mesh.ranks()));
-    std::iota(ranks.begin(), ranks.end(), 0);
+    if (ranks.empty()) {
+      ranks.resize(static_cast<size_t>(module.mesh.ranks()));
+      std::iota(ranks.begin(), ranks.end(), 0);
+    }
   }
   ArrangedKernels kernels =
       options.kernels ? options.kernels(graph) : ArrangedKernels{graph, nullptr};
@@ -82,7 +84,8 @@ Result<RankProgram> RankProgram::Compile(const Module& module, const Graph& grap
   program.launched_ = options.launched;
   if (kernels.backend) program.backends_.push_back(kernels.backend(plan));
   size_t own = program.backends_.size();
-  auto comm = std::make_unique<CommBackend>(plan, transport, options.share_results);
+  auto comm =
+      std::make_unique<CommBackend>(plan, transport, options.mailbox, options.share_results);
   const CommBackend& launches = *comm;
   program.backends_.push_back(std::move(comm));
   program.backends_.push_back(std::make_unique<LocalBackend>(plan));

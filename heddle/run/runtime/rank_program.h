@@ -18,6 +18,7 @@
 #include "heddle/core/ir/graph.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/lockstep_transport.h"
+#include "heddle/run/runtime/mailbox.h"
 
 namespace heddle::run {
 
@@ -36,9 +37,12 @@ struct RankProgramOptions {
   bool share_results = true;
   // Number of threads that run ranks between collectives. It does not change the bits.
   int64_t threads = 1;
-  // The ranks of this process, and the transport of their payloads. Without a transport: all ranks.
+  // The ranks of this program in this process, and the transport of their payloads. Without a
+  // transport, payloads stay in this process. Empty: all ranks.
   std::vector<int64_t> ranks = {};
   std::shared_ptr<Transport> transport = nullptr;
+  // For a coordinate of a pipeline: its transfers with the others, which run on other threads.
+  std::shared_ptr<Mailbox> mailbox = nullptr;
   // Reorders the graph for a backend that is asked first and can accept several nodes at a time.
   std::function<ArrangedKernels(const Graph& graph)> kernels = {};
   // Observes launches of ranks that run on one thread.

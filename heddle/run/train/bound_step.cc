@@ -1,5 +1,7 @@
 #include "heddle/run/train/bound_step.h"
 
+#include <charconv>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -45,7 +47,8 @@ const at::Tensor& StepNumbers::LrOf(DType type, Space space) const {
 
 Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
                                   const RankProgramOptions& options) {
-  HEDDLE_TRY(RankProgram program, RankProgram::Compile(local, SharedProgram(local), options));
+  const Graph& graph = ProgramOf(local, options.ranks.empty() ? 0 : options.ranks[0]);
+  HEDDLE_TRY(RankProgram program, RankProgram::Compile(local, graph, options));
   BoundStep bound(std::move(program));
   bound.params_.resize(model.params.size());
   bound.FindInputs(model);
@@ -53,6 +56,21 @@ Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
   size_t inputs = bound.program_.graph().inputs().size();
   bound.inputs_.assign(bound.program_.ranks().size(), Tensors(inputs));
   return bound;
+}
+
+// The label is `tokens`, or `tokens.3` for a micro-batch of a pipeline.
+bool BoundStep::FindBatchInput(size_t i) {
+  const Input& input = program_.graph().inputs()[i];
+  if (input.role != InputRole::kBatch) return false;
+  std::string_view name = std::string_view(input.label).substr(0, input.label.find('.'));
+  if (name != "tokens" && name != "labels") return false;
+  BatchPlace place{i, name == "labels", 0};
+  if (name.size() < input.label.size()) {
+    const char* end = input.label.data() + input.label.size();
+    std::from_chars(input.label.data() + name.size() + 1, end, place.micro_batch);
+  }
+  batch_.push_back(place);
+  return true;
 }
 
 void BoundStep::FindInputs(const Model& model) {
@@ -67,10 +85,6 @@ void BoundStep::FindInputs(const Model& model) {
       if (input.label == "exp_avg_sq") place = &params_[param].exp_avg_sq;
       if (input.label == "grad") place = &params_[param].grad_sum;
     }
-    if (input.role == InputRole::kBatch) {
-      if (input.label == "tokens") place = &tokens_;
-      if (input.label == "labels") place = &labels_;
-    }
     if (input.role == InputRole::kHyper) {
       if (input.label == "lr") place = &lr_;
       if (input.label == "step") place = &step_;
@@ -79,10 +93,9 @@ void BoundStep::FindInputs(const Model& model) {
     if (place != nullptr) *place = i;
     bool buffer = input.role == InputRole::kBuffer && FindBuffer(model, input.label) != nullptr;
     if (buffer) buffers_[input.label] = i;
-    HEDDLE_CHECK(place != nullptr || buffer,
+    HEDDLE_CHECK(place != nullptr || buffer || FindBatchInput(i),
                  "a training step has an unexpected input " + std::string(graph.name(input.value)));
   }
-  HEDDLE_CHECK(tokens_ && labels_, "the graph is not a training step");
 }
 
 void BoundStep::FindOutputs() {
@@ -159,10 +172,17 @@ void BoundStep::BindGradients(std::span<const RankState> states) {
   }
 }
 
-int64_t BoundStep::rows() const {
+int64_t BoundStep::RowsOf(size_t input) const {
   const Graph& graph = program_.graph();
-  const Input& tokens = graph.inputs()[*tokens_];
-  return graph.types().dims(WholeType(graph, tokens.value, tokens.global))[0];
+  const Input& batch = graph.inputs()[input];
+  return graph.types().dims(WholeType(graph, batch.value, batch.global))[0];
+}
+
+int64_t BoundStep::rows() const {
+  int64_t rows = 0;
+  for (const BatchPlace& place : batch_)
+    rows = std::max(rows, (place.micro_batch + 1) * RowsOf(place.input));
+  return rows;
 }
 
 // Each rank makes its own rows; ranks with the same rows share them.
@@ -175,17 +195,19 @@ Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t fir
     rest.Normalize();
     return ShardOf(InRankOrder(rows, rest, mesh), rest, mesh, program_.ranks()[at]);
   };
-  Axes split = graph.placements()[graph.inputs()[*tokens_].global.placement].split(0);
   std::map<int64_t, Batch> made;
   for (size_t at = 0; at < inputs_.size(); ++at) {
-    Part part = PartAt(rows(), split, mesh, program_.ranks()[at]);
-    auto [found, first] = made.try_emplace(part.begin);
-    if (first) {
-      HEDDLE_TRY(found->second, batches(step, first_row + part.begin, part.size));
-    }
-    for (auto [i, rows] :
-         {std::pair(*tokens_, &found->second.tokens), std::pair(*labels_, &found->second.labels)}) {
-      at::Tensor placed = place(i, *rows, at);
+    for (const BatchPlace& which : batch_) {
+      size_t i = which.input;
+      int64_t rows = RowsOf(i);
+      Axes split = graph.placements()[graph.inputs()[i].global.placement].split(0);
+      Part part = PartAt(rows, split, mesh, program_.ranks()[at]);
+      int64_t begin = first_row + which.micro_batch * rows + part.begin;
+      auto [found, first] = made.try_emplace(begin);
+      if (first) {
+        HEDDLE_TRY(found->second, batches(step, begin, part.size));
+      }
+      at::Tensor placed = place(i, which.labels ? found->second.labels : found->second.tokens, at);
       at::Tensor& input = inputs_[at][i];
       // A recorded run reads its batch at a fixed address. A copy from memory that is not pinned
       // would wait for earlier runs.
@@ -215,8 +237,7 @@ Status BoundStep::Run(StepReplay::Mode mode, const RankProgram::Observer& observ
     for (const auto& [input, output] : copied_back_) inputs_[at][input].copy_(outputs_[at][output]);
     for (size_t output : update_outputs_) outputs_[at][output].reset();
     if (recorder_ != nullptr) continue;
-    inputs_[at][*tokens_].reset();
-    inputs_[at][*labels_].reset();
+    for (const BatchPlace& place : batch_) inputs_[at][place.input].reset();
   }
   return Done{};
 }

@@ -65,7 +65,8 @@ class BoundStep {
     Place grad;
   };
 
-  // Compiles a local graph of the model's step.
+  // Compiles a local graph of the model's step: that of the ranks in `options`, if coordinates of a
+  // pipeline have graphs of their own.
   static Result<BoundStep> Make(const Model& model, const Module& local,
                                 const RankProgramOptions& options);
 
@@ -101,7 +102,8 @@ class BoundStep {
   at::Tensor ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const;
   // Whether the divisor of the loss is an input.
   bool takes_token_count() const { return token_count_.has_value(); }
-  // Rows of a micro-batch.
+  // Rows that a run reads: those of a micro-batch, or of all micro-batches of a pipeline. 0 if the
+  // graph reads none.
   int64_t rows() const;
   // Outputs of the last run; undefined before it, and if the graph has none.
   at::Tensor loss(size_t at) const { return OutputAt(at, loss_); }
@@ -112,6 +114,8 @@ class BoundStep {
  private:
   explicit BoundStep(RankProgram program) : program_(std::move(program)) {}
   void FindInputs(const Model& model);
+  bool FindBatchInput(size_t i);
+  int64_t RowsOf(size_t input) const;
   void FindOutputs();
   at::Tensor OutputAt(size_t at, Place place) const;
 
@@ -121,8 +125,13 @@ class BoundStep {
   // By parameter.
   std::vector<ParamPlaces> params_;
   std::map<std::string, size_t> buffers_;
-  Place tokens_;
-  Place labels_;
+  // A batch input: tokens or labels of one micro-batch.
+  struct BatchPlace {
+    size_t input = 0;
+    bool labels = false;
+    int64_t micro_batch = 0;
+  };
+  std::vector<BatchPlace> batch_;
   Place lr_;
   Place step_;
   Place token_count_;

@@ -18,8 +18,12 @@ class EagerRun final : public TrainingRun {
       : model_(model),
         eager_(std::move(eager)),
         batches_(options.batches),
-        device_(options.device) {
-    ranks_.resize(static_cast<size_t>(eager_.ranks()));
+        device_(options.device),
+        micro_batches_(options.micro_batches),
+        coordinates_(options.coordinates) {
+    // The pipeline axis is the slowest.
+    int64_t pipeline = coordinates_.empty() ? 1 : *std::ranges::max_element(coordinates_) + 1;
+    ranks_.resize(static_cast<size_t>(pipeline * eager_.ranks()));
     std::iota(ranks_.begin(), ranks_.end(), 0);
     for (const StepInput& input : model.inputs) {
       if (input.role == InputRole::kBuffer) inputs_.push_back(MakeBuffer(model, input).to(device_));
@@ -28,7 +32,7 @@ class EagerRun final : public TrainingRun {
   }
 
   Status Step(double lr) override {
-    HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, model_.batch.batch));
+    HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, micro_batches_ * model_.batch.batch));
     inputs_[inputs_.size() - 2] = batch.tokens.to(device_);
     inputs_[inputs_.size() - 1] = batch.labels.to(device_);
     try {
@@ -45,11 +49,14 @@ class EagerRun final : public TrainingRun {
   at::Tensor loss(size_t) const override { return last_.loss; }
   at::Tensor grad_norm(size_t) const override { return last_.grad_norm; }
   at::Tensor state(StateKind kind, size_t at, size_t param) const override {
+    // All coordinates train the same model.
+    int64_t rank = ranks_[at] % eager_.ranks();
+    if (!coordinates_.empty() && coordinates_[param] != ranks_[at] / eager_.ranks()) return {};
     switch (kind) {
-      case StateKind::kParam: return eager_.param(ranks_[at], param);
-      case StateKind::kExpAvg: return eager_.exp_avg(ranks_[at], param);
-      case StateKind::kExpAvgSq: return eager_.exp_avg_sq(ranks_[at], param);
-      case StateKind::kGrad: return eager_.grad(ranks_[at], param);
+      case StateKind::kParam: return eager_.param(rank, param);
+      case StateKind::kExpAvg: return eager_.exp_avg(rank, param);
+      case StateKind::kExpAvgSq: return eager_.exp_avg_sq(rank, param);
+      case StateKind::kGrad: return eager_.grad(rank, param);
     }
     return {};
   }
@@ -59,6 +66,8 @@ class EagerRun final : public TrainingRun {
   Eager eager_;
   BatchSource batches_;
   c10::Device device_;
+  int64_t micro_batches_;
+  std::vector<int64_t> coordinates_;
   int64_t steps_ = 0;
   std::vector<int64_t> ranks_;
   std::vector<at::Tensor> inputs_;
@@ -87,6 +96,11 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
                  "eager {} parallelism does not support --training.{}, which is {}; {}", kind, name,
                  weight, kInstead);
   };
+  bool exchanges = options.tensor > 1 || options.context > 1 || options.expert > 1;
+  if (options.micro_batches > 1 && exchanges)
+    return Error(Diag::kBadChoice,
+                 "eager tensor, context and expert parallelism do not add the gradients of "
+                 "micro-batches; use --against=none to train the graph only");
   if (options.tensor > 1) {
     HEDDLE_RETURN_IF_ERROR(refuse("tensor", "z_loss", model.numerics.z_loss));
     HEDDLE_RETURN_IF_ERROR(refuse("tensor", "aux_loss", model.numerics.aux_loss));
@@ -109,6 +123,8 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
   data.threads = options.threads;
+  data.micro_batches = options.micro_batches;
+  data.coordinates = options.coordinates;
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   TensorParallelOptions tensor{data,
                                options.tensor,

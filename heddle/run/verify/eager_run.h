@@ -23,6 +23,11 @@ struct EagerOptions {
   int64_t expert = 1;
   bool sequence_parallel = true;
   bool split_loss = true;
+  // Micro-batches whose gradients a rank adds before it reduces them.
+  int64_t micro_batches = 1;
+  // The pipeline coordinate of each parameter; its ranks store no other parameters. Empty: no
+  // pipeline.
+  std::vector<int64_t> coordinates = {};
   // Number of tensor-parallel ranks that share each expert.
   int64_t expert_tensor = 1;
   Reducer reducer = Reducer();

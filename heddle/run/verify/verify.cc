@@ -45,7 +45,12 @@ Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, cons
 
 Result<VerifyReport> Verify(const VerifyOptions& options) {
   VerifyReport report;
-  HEDDLE_TRY(std::unique_ptr<Session> session, options.graph());
+  std::unique_ptr<TrainingRun> run;
+  if (options.pipeline) {
+    HEDDLE_TRY(run, options.pipeline());
+  } else {
+    HEDDLE_TRY(run, options.graph());
+  }
   std::unique_ptr<TrainingRun> other;
   if (options.eager) {
     HEDDLE_TRY(other, options.eager());
@@ -53,23 +58,24 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
   if (options.other_graph) {
     HEDDLE_TRY(other, options.other_graph());
   }
-  while (session->steps() < options.steps && !report.differs() && report.finite) {
-    double lr = options.lr(session->steps() + 1);
-    HEDDLE_RETURN_IF_ERROR(session->Step(lr));
+  while (run->steps() < options.steps && !report.differs() && report.finite) {
+    double lr = options.lr(run->steps() + 1);
+    HEDDLE_RETURN_IF_ERROR(run->Step(lr));
     if (other) HEDDLE_RETURN_IF_ERROR(other->Step(lr));
     StepRow row;
-    row.step = session->steps();
-    row.loss = session->loss(0).item<double>();
+    row.step = run->steps();
+    row.loss = run->loss(0).item<double>();
     if (other) {
-      HEDDLE_TRY(row.comparison, CompareAll(*session, *other, options));
+      HEDDLE_TRY(row.comparison, CompareAll(*run, *other, options));
     }
     report.finite = std::isfinite(row.loss);
-    if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(*session, row));
+    if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(*run, row));
     report.rows.push_back(std::move(row));
   }
-  if (report.finite && !report.differs()) return report;
+  // The origin is a node of the one graph that all ranks run.
+  if ((report.finite && !report.differs()) || options.pipeline) return report;
   // Frees memory for the two sessions that repeat the run.
-  session.reset();
+  run.reset();
   other.reset();
   HEDDLE_TRY(report.origin, FindOrigin(options, report.rows.back()));
   if (options.share_origin) {

@@ -43,6 +43,8 @@ struct VerifyOptions {
   // Number of parameters of the model.
   size_t params = 0;
   SessionMaker graph;
+  // If set, the coordinates of a pipeline, instead of `graph`.
+  RunMaker pipeline;
   // The run to compare with; at most one is set. If none is, only the graph trains.
   RunMaker eager;
   SessionMaker other_graph;
@@ -50,7 +52,7 @@ struct VerifyOptions {
   Share<Comparison> share_comparison;
   Share<std::optional<NodeFinding>> share_origin;
   // Called after every step.
-  std::function<Status(const Session&, const StepRow&)> on_step;
+  std::function<Status(const TrainingRun&, const StepRow&)> on_step;
 };
 
 struct VerifyReport {

@@ -79,6 +79,10 @@ Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& 
   HEDDLE_TRY(complete.parallel, WithPlan(options.parallel, streams));
   HEDDLE_TRY(PlanResult planned, api::Plan(complete));
   const PlannedStep& step = planned.step;
+  if (ProgramAxis(step.module))
+    return Error(Diag::kUsage,
+                 "pipelines do not run on devices yet; remove "
+                 "--parallelism.pipeline_parallel_degree");
   const price::CostModel& cost = planned.costs;
   run::LaunchList list = run::ListLaunches(SharedProgram(step.module));
   HEDDLE_TRY(price::GraphCosts prices, cost.Price(step.module, list.graph));

@@ -38,6 +38,7 @@ struct PlanCommand {
   TimeLimitFlag time_limit;
   bool without_optimizer = false;
   compile::Stage stage = compile::Stage::kFinal;
+  std::optional<int64_t> coordinate;
   std::string output;
   std::string plan_output;
   bool payloads = false;
@@ -65,6 +66,8 @@ struct PlanCommand {
     DeclareOptimizer(flags, without_optimizer);
     flags.Section("Output");
     DeclareStage(flags, stage);
+    flags.Option("--coordinate=K", coordinate,
+                 "of a pipeline: print only the final graph of this coordinate", {.least = 0});
     flags.Option("-o,--output=FILE", output, "file for the graph of --stage");
     flags.Option("--write-plan=FILE", plan_output,
                  "file for the plan, which `heddle parallelize` and --plan read");
@@ -106,6 +109,7 @@ Result<PlanOptions> PlanCommand::Options(const Streams& streams) const {
   complete.compile = compile;
   if (without_optimizer) complete.optimizer.reset();
   if (!output.empty() || PrintsGraph()) complete.print = stage;
+  complete.print_coordinate = coordinate;
   return complete;
 }
 
@@ -149,6 +153,8 @@ Result<search::StorageExplanation> PlanCommand::Explain(const PlanOptions& compl
 
 nlohmann::ordered_json ToJson(const PlanResult& planned) {
   nlohmann::ordered_json out = heddle::ToJson(planned.summary);
+  for (const price::StepSummary& one : planned.coordinates)
+    out["coordinates"].push_back(heddle::ToJson(one));
   if (planned.found.memory) {
     out.update(ToJson(*planned.found.memory));
     out["decisions"] = ToJson(planned.found.decisions);
@@ -171,6 +177,7 @@ nlohmann::ordered_json ToJson(const PlanResult& planned) {
 
 std::string FormatResult(const PlanResult& planned) {
   std::string out = FormatSummary(planned.summary);
+  if (!planned.coordinates.empty()) out += "\n" + FormatCoordinates(planned.coordinates);
   if (planned.found.memory)
     out += "\n" + search::FormatChoices({*planned.found.memory}) + "\n" +
            FormatDecisions(planned.found.decisions);
@@ -200,6 +207,8 @@ Result<ExitCode> PlanCommand::Run(const Streams& streams) const {
   }
   HEDDLE_RETURN_IF_ERROR(CheckOutputs());
   HEDDLE_TRY(PlanResult planned, api::Plan(complete));
+  if (coordinate && planned.coordinates.empty())
+    return Error(Diag::kUsage, "--coordinate is {}, but the plan has no pipeline", *coordinate);
   HEDDLE_RETURN_IF_ERROR(WriteFiles(planned, streams));
   compile.Print(planned.report, streams);
   if (json) {

@@ -1,0 +1,67 @@
+// Pipelines of every schedule have the bits of eager training on the same data-parallel mesh, which
+// adds the gradients of micro-batches and reduces them once. Gradients are clipped.
+#include <gtest/gtest.h>
+
+#include "heddle/api/verify.h"
+
+namespace heddle {
+namespace {
+
+struct Job {
+  const char* schedule;
+  int64_t pipeline;
+  int64_t shard = 1;
+  int64_t layers = 6;
+  int64_t micro_batches = 4;
+  DType precision = DType::kF32;
+  int64_t replicate = 1;
+};
+
+void PrintTo(const Job& job, std::ostream* out) {
+  *out << fmt::format("{} pp={} dp={} rep={} layers={} m={} {}", job.schedule, job.pipeline,
+                      job.shard, job.replicate, job.layers, job.micro_batches, Name(job.precision));
+}
+
+VerificationOptions OptionsOf(const Job& job) {
+  VerificationOptions options;
+  options.model.flavor = "debugmodel";
+  options.model.device = run::Target::kCpu;
+  options.model.deterministic = true;
+  options.model.precision = job.precision;
+  options.model.seq_len = 16;
+  options.model.local_batch_size = job.micro_batches;
+  options.model.sizes["n_layers"] = job.layers;
+  options.parallel.pipeline.degree = job.pipeline;
+  options.parallel.pipeline.schedule = job.schedule;
+  options.parallel.degrees[0] = job.replicate;
+  options.parallel.degrees[1] = job.shard;
+  options.optimization.steps = 3;
+  return options;
+}
+
+class PipelineTraining : public testing::TestWithParam<Job> {};
+
+TEST_P(PipelineTraining, HasTheBitsOfEagerTraining) {
+  VerificationOptions options = OptionsOf(GetParam());
+  VerifyObserver observer;
+  Result<run::VerifyReport> report = api::Verify(options, observer);
+  ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+  ASSERT_EQ(report->rows.size(), 3u);
+  for (const run::StepRow& row : report->rows) {
+    EXPECT_EQ(row.comparison.differing_bits, 0) << "step " << row.step;
+    EXPECT_GT(row.comparison.tensors, 0u);
+  }
+  EXPECT_TRUE(report->finite);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Schedules, PipelineTraining,
+    testing::Values(Job{"GPipe", 2, 2}, Job{"1F1B", 2, 2}, Job{"1F1B", 4, 1, 6, 5},
+                    Job{"1F1B", 4, 2, 6, 2}, Job{"1F1B", 2, 4},
+                    Job{"1F1B", 2, 2, 6, 4, DType::kBF16}, Job{"1F1B", 2, 1, 6, 4, DType::kF32, 2},
+                    Job{"Interleaved1F1B", 2, 2, 6, 4}, Job{"LoopedBFS", 2, 2, 6, 4},
+                    Job{"ZB-H1", 2, 2, 6, 6}, Job{"InterleavedZeroBubble", 2, 1, 6, 4},
+                    Job{"ZBVZeroBubble", 2, 2, 6, 5}, Job{"DualPipeV", 2, 2, 6, 8, DType::kBF16}));
+
+}  // namespace
+}  // namespace heddle
