@@ -286,6 +286,8 @@ class Program:
         self.hyper: Mapping[str, float] = dict(hyper or {})
         # What the graph was captured from, and the whole step, for heddle.verify.
         self._source: Source | None = None
+        # The plan and the pipeline of a program that was read from a file.
+        self._loaded: tuple[Plan | None, str] | None = None
         self._step_graph: Graph | None = None
         first, rest = _split(pipeline, needs_text=plan is not None)
         self._compiled = _core.compile_graph(
@@ -318,12 +320,12 @@ class Program:
     @property
     def plan(self) -> Plan | None:
         """The complete plan; None for a graph that was local already."""
-        return self._compiled.plan
+        return self._compiled.plan if self._loaded is None else self._loaded[0]
 
     @property
     def pipeline(self) -> str:
         """The name or text of the pipeline."""
-        return self._compiled.name
+        return self._compiled.name if self._loaded is None else self._loaded[1]
 
     @property
     def cluster(self) -> str:
@@ -402,6 +404,33 @@ class Program:
     def _packed(self) -> Graph:
         """The graph with collectives as c10d has them."""
         return _core.run_pipeline(self.graph, "pack-collectives", cluster=self.cluster)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the program to a file, which `Program.load` reads without capture.
+
+        The file has the graph of a rank, the plan and values that capture found, but no weights.
+
+        >>> import tempfile
+        >>> program = heddle.Program(heddle.Graph.parse('''heddle 1 local
+        ... graph @g(%x: f32[2,8]) -> (%y) {
+        ...   %y = aten.relu(%x)
+        ... }'''), cluster="a100-8x")
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     program.save(file.name)
+        ...     again = heddle.Program.load(file.name)
+        >>> again.graph == program.graph, again.cluster
+        (True, 'a100-8x')
+        """
+        from ._program_file import write
+
+        write(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Program:
+        """Reads what `save` wrote. It has no module, so `heddle.verify` refuses it."""
+        from ._program_file import read
+
+        return read(path)
 
     def start(self, mesh: DeviceMesh | None = None, *, weights: Any = None) -> Run:
         """Starts the program on this process's rank; see `heddle.Run`.
