@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -384,23 +385,24 @@ void Describe(const nb::list& nodes, Diagnostics& diagnostics) {
   }
 }
 
-Result<Imported> Build(const ForeignProgram& program, size_t nodes) {
+Result<Imported> Build(const ForeignProgram& program, size_t nodes, const ImportOptions& options) {
   // A line for each node.
   std::string lines(nodes, '\n');
   SourceText source("graph", lines);
-  ImportOptions options;
   HEDDLE_TRY(Imported imported, BuildGraph(program, source, options));
   HEDDLE_RETURN_IF_ERROR(SetRoles(program, options, imported));
   HEDDLE_RETURN_IF_ERROR(Verify(imported.module));
   return imported;
 }
 
-GraphView ReadFx(nb::object graph_module, nb::list inputs, nb::list outputs, nb::object scopes) {
+GraphView ReadFx(nb::object graph_module, nb::list inputs, nb::list outputs, nb::object scopes,
+                 const std::string& mesh, const std::map<std::string, std::string>& groups) {
   nb::object graph = nb::getattr(graph_module, "graph");
   nb::list nodes = nb::list(nb::object(graph.attr("nodes")));
   ForeignProgram program = Reader(inputs, outputs, std::move(scopes)).Read(nodes);
   program.name = "step";
-  Result<Imported> built = Unlocked([&] { return Build(program, nodes.size()); });
+  const ImportOptions options{.mesh = mesh, .groups = {groups.begin(), groups.end()}};
+  Result<Imported> built = Unlocked([&] { return Build(program, nodes.size(), options); });
   if (!built.ok()) {
     Describe(nodes, built.diagnostics());
     Raise(kCaptureError, built.diagnostics());
@@ -413,8 +415,10 @@ GraphView ReadFx(nb::object graph_module, nb::list inputs, nb::list outputs, nb:
 void BindFxReader(nb::module_& module) {
   module.def(
       "read_fx", &ReadFx, "graph_module"_a, "inputs"_a, "outputs"_a, "scopes"_a = nb::none(),
+      "mesh"_a = "", "groups"_a = std::map<std::string, std::string>(),
       nb::sig("def read_fx(graph_module: typing.Any, inputs: list[dict[str, typing.Any]], outputs: "
-              "list[dict[str, typing.Any]], scopes: dict[str, str] | None = None) -> Graph"),
+              "list[dict[str, typing.Any]], scopes: dict[str, str] | None = None, mesh: str = '', "
+              "groups: dict[str, str] = {}) -> Graph"),
       R"(Reads a torch.fx.GraphModule of ATen calls, node by node.
 
 `inputs` has a dictionary for each placeholder, in their order:
@@ -437,6 +441,9 @@ void BindFxReader(nb::module_& module) {
 Facts of a node are in its `meta`: `heddle_phase` (`fwd`, `bwd` or `opt`), `heddle_scope` (the
 path of its module), and `val` (the fake tensor). `scopes` gives paths of modules by the names of
 nodes, for nodes without `heddle_scope`.
+
+`mesh` has axes and sizes, as `dp=4,tp=2`, and `groups` the axes of each process group by its name.
+Without them, each group has an axis of its own.
 
 A graph without collectives is global: the whole step, which a plan spreads over ranks. A mistake
 is a `CaptureError` that names the node, its module, and the line of the user's file if the node

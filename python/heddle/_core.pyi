@@ -476,7 +476,7 @@ def run_pipeline(graph: Graph, pipeline: str, *, cluster: str = 'h100-8x') -> Gr
 
 def read_file(path: str, mesh: str, groups: Sequence[tuple[str, str]], hint: int, global_: bool, params: Sequence[str]) -> Graph: ...
 
-def read_fx(graph_module: Any, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], scopes: dict[str, str] | None = None) -> Graph:
+def read_fx(graph_module: Any, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], scopes: dict[str, str] | None = None, mesh: str = '', groups: dict[str, str] = {}) -> Graph:
     """
     Reads a torch.fx.GraphModule of ATen calls, node by node.
 
@@ -500,6 +500,9 @@ def read_fx(graph_module: Any, inputs: list[dict[str, Any]], outputs: list[dict[
     Facts of a node are in its `meta`: `heddle_phase` (`fwd`, `bwd` or `opt`), `heddle_scope` (the
     path of its module), and `val` (the fake tensor). `scopes` gives paths of modules by the names of
     nodes, for nodes without `heddle_scope`.
+
+    `mesh` has axes and sizes, as `dp=4,tp=2`, and `groups` the axes of each process group by its name.
+    Without them, each group has an axis of its own.
 
     A graph without collectives is global: the whole step, which a plan spreads over ranks. A mistake
     is a `CaptureError` that names the node, its module, and the line of the user's file if the node

@@ -7,7 +7,9 @@ from operator import getitem
 from types import SimpleNamespace
 from typing import Any
 
+import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.fx import Graph as FxGraph
 from torch.fx import GraphModule, Node
 
@@ -50,11 +52,26 @@ def _results(graph: FxGraph) -> list[Node]:
     return list(dict.fromkeys(value for value in values if isinstance(value, Node)))
 
 
-def read_local(gm: GraphModule) -> Graph:
+def _axes_of(mesh: DeviceMesh | None) -> tuple[str, dict[str, str]]:
+    """A mesh as Heddle writes it, and the axes of each of its process groups."""
+    if mesh is None:
+        return "", {}
+    names = mesh.mesh_dim_names
+    if names is None:
+        message = "the DeviceMesh has no names; give mesh_dim_names"
+        raise PassError("", [Diagnostic("fx-mesh", message)])
+    sizes = ",".join(f"{name}={mesh.size(at)}" for at, name in enumerate(names))
+    groups = {mesh.get_group(at).group_name: name for at, name in enumerate(names)}
+    if dist.group.WORLD is not None and mesh.size() == dist.get_world_size():
+        groups.setdefault(dist.group.WORLD.group_name, ",".join(names))
+    return sizes, groups
+
+
+def read_local(gm: GraphModule, mesh: DeviceMesh | None = None) -> Graph:
     """A local graph of Heddle for an FX graph: the names of values are those of nodes.
 
-    Inputs that are no tensors are refused. Each process group is an axis of the mesh. An input that
-    is only gathered is a parameter.
+    Inputs that are no tensors are refused. Without `mesh`, each process group is an axis. An input
+    that is only gathered is a parameter.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -71,7 +88,8 @@ def read_local(gm: GraphModule) -> Graph:
     nodes = [node for node in gm.graph.nodes if node.op != "output"]
     output = SimpleNamespace(op="output", name="output", args=(_results(gm.graph),), meta={})
     module = SimpleNamespace(graph=SimpleNamespace(nodes=[*nodes, output]))
-    graph = _core.read_fx(module, inputs, outputs, None)
+    sizes, groups = _axes_of(mesh)
+    graph = _core.read_fx(module, inputs, outputs, None, mesh=sizes, groups=groups)
     if graph.view == "local":
         return graph
     # Without collectives, too, it is what one rank runs.
@@ -119,12 +137,13 @@ def reorder(gm: GraphModule, after: Graph) -> GraphModule:
 
 
 def as_pass(
-    pipeline: str, *, cluster: str = "h100-8x"
+    pipeline: str, *, mesh: DeviceMesh | None = None, cluster: str = "h100-8x"
 ) -> Callable[[GraphModule, Sequence[Any]], GraphModule]:
     """A pass for pipelines of FX passes, as torchtitan's GraphTrainer has them.
 
     It reads the module, runs passes that move nodes, and gives the module in the new order. A pass
-    that changes more than the order is an error. `cluster` prices nodes.
+    that changes more than the order is an error. `cluster` prices nodes. `mesh` names the axes of
+    process groups, and tells which ranks share a host: the last axis is the fastest.
 
     >>> import torch
     >>> from torch.fx.experimental.proxy_tensor import make_fx
@@ -135,7 +154,7 @@ def as_pass(
     """
 
     def run(gm: GraphModule, example_inputs: Sequence[Any] = ()) -> GraphModule:
-        before = read_local(gm)
+        before = read_local(gm, mesh)
         after = _core.run_pipeline(before, pipeline, cluster=cluster)
         lost = {v.name for n in before.nodes for v in n.results} ^ {
             v.name for n in after.nodes for v in n.results
@@ -148,5 +167,3 @@ def as_pass(
 
     run.__name__ = f"heddle_{pipeline.partition('{')[0].replace('-', '_')}"
     return run
-
-

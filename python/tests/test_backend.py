@@ -189,6 +189,24 @@ def test_as_pass_moves_collectives() -> None:
     assert names.index("all_gather_into_tensor_1") < names.index("mm")
 
 
+@pytest.mark.usefixtures("process_group")
+def test_as_pass_takes_the_axes_of_a_mesh() -> None:
+    mesh = torch.distributed.init_device_mesh("cpu", (1, 1), mesh_dim_names=("dp", "tp"))
+    ops = torch.ops._c10d_functional
+    tp = mesh.get_group("tp").group_name
+
+    def step(x: Any) -> list[Any]:
+        return [ops.wait_tensor(ops.all_reduce(x, "sum", tp))]
+
+    gm = make_fx(step, tracing_mode="fake")(torch.ones(2))
+    graph = read_local(gm, mesh)
+    assert graph.mesh == {"dp": 1, "tp": 1} and graph.nodes[0].attrs["over"] == ["tp"]
+    assert len(as_pass("overlap", mesh=mesh)(gm, []).graph.nodes) == 4
+    nameless = torch.distributed.init_device_mesh("cpu", (1,))
+    with pytest.raises(heddle.PassError, match="has no names"):
+        as_pass("overlap", mesh=nameless)(gm, [])
+
+
 def test_passes_that_change_nodes_are_refused() -> None:
     gm = make_fx(lambda x: [x.relu(), x.relu()], tracing_mode="fake")(torch.ones(2))
     with pytest.raises(heddle.PassError, match="adds or removes `relu_1`"):

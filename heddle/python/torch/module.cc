@@ -64,10 +64,11 @@ class World {
 // Raises ImportError unless torch is the version whose ABI this module has.
 void CheckTorch() {
   const std::string built = TORCH_VERSION;
-  const auto loaded = nb::cast<std::string>(nb::str(nb::module_::import_("torch").attr("__version__")));
+  const auto loaded =
+      nb::cast<std::string>(nb::str(nb::module_::import_("torch").attr("__version__")));
   if (loaded.substr(0, loaded.find('+')) == built) return;
-  throw nb::import_error(("heddle._torch was built for torch " + built + ", and this is torch " + loaded +
-                          "; `make python` builds it for the torch in .venv")
+  throw nb::import_error(("heddle._torch was built for torch " + built + ", and this is torch " +
+                          loaded + "; `make python` builds it for the torch in .venv")
                              .c_str());
 }
 

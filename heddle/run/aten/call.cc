@@ -60,7 +60,8 @@ class NodeArguments {
     size_t required = 0;
     for (size_t i = 0; i < schema.arguments().size(); ++i) required += IsRequired(i);
     // A writer that names optional tensors passes as many others as the schema requires.
-    takes_optional_ = static_cast<size_t>(std::ranges::count(passed_, "", &Passed::name)) > required;
+    takes_optional_ =
+        static_cast<size_t>(std::ranges::count(passed_, "", &Passed::name)) > required;
   }
 
   // The operands of argument `i`, asked for in the order of the schema; null if it has none.
