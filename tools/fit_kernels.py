@@ -62,7 +62,9 @@ class Kernel:
         self.memory = self.op in WRITTEN
         if self.memory:
             self.bytes = read + WRITTEN[self.op](entry, tensors)
-            self.elements = max(t.bytes // SIZES[t.dtype] for t in tensors if t)
+            longest = max((t for t in tensors if t), key=lambda t: t.bytes // SIZES[t.dtype])
+            self.elements = longest.bytes // SIZES[longest.dtype]
+            self.row = longest.dims[-1] if longest.dims else 1
             wider = self.op == "aten._to_copy" and SIZES[entry["attrs"]["dtype"]] > SIZES[tensors[0].dtype]
             self.name = "aten._to_copy.wider" if wider else self.op.removesuffix("_")
             return
@@ -73,7 +75,7 @@ class Kernel:
             keys, value_size = k.dims[2], v.dims[3]
             self.dtype = q.dtype
             self.flops = batch * heads * queries * keys * (2 * (3 * size + 2 * value_size) if backward else 2 * (size + value_size))
-            self.keys, self.queries, self.rows = keys, queries, batch * heads
+            self.keys, self.queries, self.rows, self.head = keys, queries, batch * heads, size
             self.causal = entry.get("attrs", {}).get("is_causal") == "true"
             written = q.bytes + k.bytes + v.bytes
             if not backward:
@@ -110,7 +112,8 @@ def predict(kernel, device):
     if kernel.memory:
         f = device["kernels"].get(kernel.name, {"memory": 1})
         least = f.get("block_us", 0) * 1000 * min(1, kernel.elements / f["block"]) if f.get("block") else 0
-        return math.ceil(max(stream(device, kernel.bytes) / f["memory"], least)) + device["launch_us"] * 1000
+        share = f["memory"] * kernel.row / (kernel.row + f.get("half_row", 0))
+        return math.ceil(max(stream(device, kernel.bytes) / share, least)) + device["launch_us"] * 1000
     peak = device["tflops"].get(kernel.dtype, device["vector_tflops"]) * 1000
     figures = device["kernels"]
     if kernel.attention:
@@ -118,6 +121,7 @@ def predict(kernel, device):
         blocks = math.ceil(kernel.queries / f["block"])
         # One block of queries with one key, on one core.
         unit = kernel.flops / (kernel.rows * blocks * kernel.keys) / (peak / device["cores"] * f["efficiency"])
+        unit *= 1 + f.get("narrow", 0) * max(0, 128 / kernel.head - 1)
         keys = min(kernel.keys, (kernel.keys + f["block"]) / 2) if kernel.causal else kernel.keys
         shared = kernel.rows * blocks * (keys + f["half"]) / device["cores"]
         longest = kernel.keys + f["half"]
@@ -135,6 +139,7 @@ def predict(kernel, device):
                     one += stream(device, 2 * parts * kernel.batch * kernel.m * kernel.n * 4)
                 time = min(time, one)
                 parts *= 2
+    time /= device.get("sustained", 1)
     memory = stream(device, kernel.bytes)
     roof = max(time, memory) + device.get("roof_overlap", 0) * min(time, memory)
     return max(device.get("shortest_us", 0) * 1000, math.ceil(roof)) + device["launch_us"] * 1000
@@ -258,9 +263,9 @@ def show(value, indent=0):
 CHECKED = [("aten.mm", [f"bf16[{m},{k}]", f"bf16[{k},{n}]"], None)
            for m in (1, 128, 3000, 8192) for k in (64, 4096, 14336) for n in (1, 1024, 6144)]
 CHECKED += [("aten._grouped_mm", ["bf16[4096,2048]", "bf16[8,2048,1408]", "i32[8]", "none"], None)]
-CHECKED += [(f"aten._scaled_dot_product_{kind}_attention", [f"bf16[2,32,{s},128]", f"bf16[2,8,{s},128]", f"bf16[2,8,{s},128]"] +
+CHECKED += [(f"aten._scaled_dot_product_{kind}_attention", [f"bf16[2,32,{s},{d}]", f"bf16[2,8,{s},{d}]", f"bf16[2,8,{s},{d}]"] +
              (["none"] if kind == "cudnn" else []), {"is_causal": causal})
-            for kind in ("flash", "cudnn") for s in (100, 1024, 8192) for causal in ("true", "false")]
+            for kind in ("flash", "cudnn") for s in (100, 1024, 8192) for d in (64, 128) for causal in ("true", "false")]
 
 
 def check(program, cluster_path, device):

@@ -1,5 +1,5 @@
 """rivals.py MODEL ATTENTION MODE...: ms of a training step in PyTorch. MODEL: 160M, 1.5B, 0.6B
-(Qwen 3), tiny. ATTENTION: cudnn, flash, math. MODE: eager, default, reduce-overhead, max-autotune,
+(Qwen 3), 8B4 (Llama 3 8B with 4 layers), small, tiny. ATTENTION: cudnn, flash, math. MODE: eager, default, reduce-overhead, max-autotune,
 max-autotune-no-cudagraphs; ':complex' rotates with complex numbers, ':copt' compiles clipping and
 AdamW as well. f32 masters, bf16 compute, f32 gradients, clip 1.0, fused AdamW."""
 import contextlib
@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from nvk import main, res
 
 MODELS = {"160M": (768, 12, 12, 4, 2048, 32000, 8, 1024), "1.5B": (2048, 16, 32, 8, 8192, 128256, 4, 4096),
+          "8B4": (4096, 4, 32, 8, 14336, 128256, 2, 8192), "small": (512, 8, 8, 8, 1536, 32000, 4, 512),
           "0.6B": (1024, 28, 16, 8, 3072, 151936, 8, 2048), "tiny": (64, 2, 4, 2, 128, 256, 2, 64),
           "tiny-qwen": (64, 2, 4, 2, 128, 256, 2, 64)}
 # Head sizes that differ from dim / heads. These models have norms of q and k, rotate halves, and

@@ -215,7 +215,7 @@ std::string FormatComparison(const StepComparison& comparison, bool color) {
   row("compute", Format(a.timeline.compute.busy), Format(b.timeline.compute.busy));
   row("exposed", Format(a.timeline.exposed), Format(b.timeline.exposed));
   row("at least", Format(a.bounds.best()), Format(b.bounds.best()));
-  row("peak memory", Format(a.timeline.peak), Format(b.timeline.peak));
+  row("peak memory", Format(a.peak), Format(b.peak));
   auto percent = [](const std::optional<double>& mfu) {
     return mfu ? fmt::format("{:.1f} %", 100 * *mfu) : "";
   };

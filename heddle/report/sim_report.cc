@@ -27,9 +27,9 @@ class Summary {
   std::string Write() {
     const price::Timeline& t = s_.timeline;
     out_ =
-        fmt::format("@{} on {}: {} on {}; collectives by the model {}{}\n", graph_.name(),
+        fmt::format("@{} on {}: {} on {}{}; collectives by the model {}{}\n", graph_.name(),
                     model_.cluster().name, Counted(s_.ranks, "rank"), Counted(s_.nodes, "node"),
-                    Name(model_.options().collectives),
+                    Run(), Name(model_.options().collectives),
                     model_.options().rules.author.empty()
                         ? ""
                         : fmt::format(", timeline by {}'s rules", model_.options().rules.author));
@@ -38,6 +38,9 @@ class Summary {
            fmt::format("{} micro-batches; below, the last of them", s_.whole->micro_batches));
     Line("step", t.makespan,
          Bar(t.compute.busy, {}, kGreen) + Bar(t.exposed, t.compute.busy, kRed));
+    if (auto range = model_.RangeOf(t.makespan))
+      Text("  expected",
+           fmt::format("{} to {}, from measured steps", Format(range->low), Format(range->high)));
     if (!t.streams.empty()) Overlap();
     if (s_.tokens_per_second) {
       Text("tokens/s", fmt::format("{}, {} on each device",
@@ -54,6 +57,15 @@ class Summary {
   }
 
  private:
+  // The execution, unless it is Heddle's own.
+  std::string Run() const {
+    switch (model_.options().execution) {
+      case price::Execution::kHeddle: return "";
+      case price::Execution::kEager: return ", eager PyTorch";
+      case price::Execution::kCompiled: return ", torch.compile";
+    }
+    return "";
+  }
   static std::string Counted(int64_t n, std::string_view what) {
     return fmt::format("{} {}{}", WithCommas(n), what, n == 1 ? "" : "s");
   }
@@ -95,9 +107,10 @@ class Summary {
     std::string where = "the start";
     if (!s_.timeline.order.empty())
       where = NameOf(graph_, s_.timeline.order[s_.timeline.peak_position]);
-    bool fits = s_.timeline.peak <= s_.memory_cap;
-    std::string text =
-        fmt::format("{} of {} at {}", Format(s_.timeline.peak), Format(s_.memory_cap), where);
+    bool fits = s_.peak <= s_.memory_cap;
+    std::string text = fmt::format("{} of {} at {}", Format(s_.peak), Format(s_.memory_cap), where);
+    if (s_.peak != s_.timeline.peak)
+      text += fmt::format(", {} of it values", Format(s_.timeline.peak));
     if (!fits) text += fmt::format("; {}does not fit{}", color_ ? kRed : "", color_ ? kPlain : "");
     Text("peak memory", text);
   }
@@ -192,16 +205,26 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
                 {"curves", count(use.curves)},
                 {"unknown_nodes", use.unknown_nodes}};
   }
+  std::optional<price::CostModel::StepRange> range = model.RangeOf(t.makespan);
+  auto bound = [&](Nanos price::CostModel::StepRange::*end) {
+    return range ? ordered_json(Millis((*range).*end)) : ordered_json();
+  };
   ordered_json json = {
       {"graph", graph.name()},
       {"cluster", model.cluster().name},
       {"cluster_nodes", s.nodes},
       {"ranks", s.ranks},
       {"model", Name(model.options().collectives)},
+      {"execution", Name(model.options().execution)},
       {"makespan_ms", Millis(t.makespan)},
+      {"step_ms", Millis(t.makespan)},
+      {"step_ms_low", bound(&price::CostModel::StepRange::low)},
+      {"step_ms_high", bound(&price::CostModel::StepRange::high)},
+      {"host_ms", Millis(s.costs.host)},
       {"compute_ms", Millis(t.compute.busy)},
       {"exposed_ms", Millis(t.exposed)},
-      {"peak_bytes", t.peak.value},
+      {"peak_bytes", s.peak.value},
+      {"value_peak_bytes", t.peak.value},
       {"memory_bytes", s.memory_cap.value},
       {"lower_bound_ms", Millis(s.bounds.best())},
       {"lower_bounds_ms",

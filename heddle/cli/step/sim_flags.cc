@@ -28,6 +28,15 @@ Status CheckPairs(std::span<const search::SimulatedModule> modules) {
 
 }  // namespace
 
+void DeclareExecution(Flags& flags, std::optional<price::Execution>& execution) {
+  using enum price::Execution;
+  flags.Choice<price::Execution>(
+      "--runtime.execution", execution,
+      "what runs the predicted step: heddle, eager (PyTorch op by op) or compiled (torch.compile) "
+      "(default: heddle)",
+      {{Name(kHeddle), kHeddle}, {Name(kEager), kEager}, {Name(kCompiled), kCompiled}});
+}
+
 void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view cluster_help) {
   flags.Option("--cluster", prices.cluster,
                fmt::format("{}: a name, or a JSON file (docs/cost.md)", cluster_help));
@@ -39,7 +48,8 @@ void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view c
       "--collectives", prices.collectives, "cost model of collectives: native or nccl-2.27",
       {{Name(price::CollectiveModel::kNative), price::CollectiveModel::kNative},
        {Name(price::CollectiveModel::kNccl), price::CollectiveModel::kNccl}});
-  flags.Switch("--fuse", prices.fuse, "cost chains of pointwise ops as one kernel");
+  DeclareExecution(flags, prices.chosen_execution);
+  flags.Switch("--fuse", prices.fuse, "another name of --runtime.execution=compiled");
   flags.Option("--expert_load", prices.expert_load,
                "distribution of tokens over experts: uniform, zipf:1.2, or a file with the tokens "
                "of each expert, such as --metrics.jsonl of `heddle train`; the most loaded rank "

@@ -13,6 +13,7 @@
 
 namespace heddle {
 
+void DeclareExecution(Flags& flags, std::optional<price::Execution>& execution);
 // The flags of every command that prices nodes.
 void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view cluster_help);
 

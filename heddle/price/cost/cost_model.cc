@@ -70,6 +70,20 @@ CollectiveCost TransferCost(const Cluster& cluster, Bytes bytes, bool between_no
   return {first, all - first, Links::kNone};
 }
 
+Bytes CostModel::DevicePeak(Bytes peak) const {
+  const ExecutionFigures& figures = cluster_.device.Under(options_.execution);
+  auto lost = static_cast<int64_t>(static_cast<double>(peak.value) * figures.fragmentation);
+  return peak + Bytes{lost} + figures.fixed;
+}
+
+std::optional<CostModel::StepRange> CostModel::RangeOf(Nanos step) const {
+  const std::optional<ExecutionFigures::Range>& range =
+      cluster_.device.Under(options_.execution).range;
+  if (!range) return std::nullopt;
+  auto time = static_cast<double>(step.value);
+  return StepRange{WholeNanos(time * (1 - range->below)), WholeNanos(time * (1 + range->above))};
+}
+
 CollectiveCost CostModel::Copy(Bytes bytes) const {
   return {WholeNanos(cluster_.host->nanos), WholeNanos(InNanos(bytes, cluster_.host->rate)),
           Links::kNone};

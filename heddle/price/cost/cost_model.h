@@ -25,8 +25,7 @@ struct CostOptions {
   // None: as many as the mesh needs.
   std::optional<int64_t> nodes;
   CollectiveModel collectives = CollectiveModel::kNative;
-  // Price pointwise ops that feed each other as one kernel, as a compiler would fuse them.
-  bool fuse = false;
+  Execution execution = Execution::kHeddle;
   TimelineRules rules = {};
   // Distribution of rows over experts.
   ExpertSkew expert_skew = {};
@@ -78,6 +77,10 @@ struct NodeCost {
   CollectiveCost collective;
   // Whether the time was measured.
   bool measured = false;
+  // Part of a fused kernel that another node launches.
+  bool in_kernel = false;
+  // Its results never leave a fused kernel, so they need no memory.
+  bool inside = false;
 };
 
 // How much of a file of measured times a graph used.
@@ -104,6 +107,8 @@ struct GraphCosts {
   Nanos ideal;
   // Time before the first node, to pass in the inputs and outputs.
   Nanos around;
+  // Time on the compute stream that the device waits for the host to launch kernels.
+  Nanos host;
   // Time on the compute stream that the timeline rules add for launches.
   Nanos launches;
   MeasuredUse measured;
@@ -139,6 +144,15 @@ class CostModel {
   // if the mesh does not fit.
   Result<int64_t> NodesFor(const Mesh& mesh) const;
 
+  // The device memory of a step whose values need `peak`, including losses of the allocator and
+  // fixed buffers.
+  Bytes DevicePeak(Bytes peak) const;
+  // The range of a predicted step, from steps that were measured. None: no step was.
+  struct StepRange {
+    Nanos low;
+    Nanos high;
+  };
+  std::optional<StepRange> RangeOf(Nanos step) const;
   // A copy between device and host. The cluster must have a host link.
   CollectiveCost Copy(Bytes bytes) const;
   // Packing tensors of `bytes` into one payload, or unpacking them.

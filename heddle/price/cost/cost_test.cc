@@ -30,7 +30,7 @@ TEST(Rate, LogarithmsAndPowersAreThoseOfTheLibrary) {
 }
 
 TEST(Cluster, AllThatTheBinaryCarriesCanBeRead) {
-  ASSERT_EQ(BuiltInClusters().size(), 6u);
+  ASSERT_EQ(BuiltInClusters().size(), 7u);
   for (const NamedCluster& named : BuiltInClusters()) {
     Result<Cluster> cluster = LoadCluster(std::string(named.name));
     ASSERT_TRUE(cluster.ok()) << Text(cluster.diagnostics());
@@ -302,11 +302,62 @@ TEST(Costs, ABucketOfSmallTensorsIsCheaperThanItsTensors) {
   EXPECT_EQ(costs.nodes[NodeId(2)].pack.value, 0);
 }
 
+// Compute and collectives of a small step with `rows` rows on `ranks` ranks.
+Nanos TimeOfStep(const Cluster& cluster, Execution execution, int64_t rows, int64_t ranks) {
+  std::string in = fmt::format("bf16[{},1024]", rows);
+  std::string text = fmt::format(
+      "heddle 1 local\nmesh [dp={0}]\n"
+      "graph @g(%x: {1}, %w: bf16[1024,1024]) -> (%e) {{\n"
+      "  %a = aten.mm(%x, %w) : {1}\n"
+      "  %b = aten.silu(%a) : {1}\n"
+      "  %s = aten.sum.dim_IntList(%b, dim=[1], keepdim=true) : bf16[{2},1]\n"
+      "  %c = aten.mul.Tensor(%b, %s) : {1}\n"
+      "  %d! = comm.all_reduce(%c, over=[dp], why=tensor) : async {1}\n"
+      "  %d = comm.wait(%d!) : {1}\n"
+      "  %e = aten.exp(%d) : {1}\n}}\n",
+      ranks, in, rows);
+  Result<Module> module = ParseModule(text, "test", Ops());
+  EXPECT_TRUE(module.ok()) << Text(module.diagnostics());
+  CostOptions options;
+  options.execution = execution;
+  GraphCosts costs = *CostModel::Make(cluster, options)->Price(*module, module->graphs[0]);
+  Nanos sum;
+  for (NodeId id : module->graphs[0].nodes())
+    sum += costs.nodes[id].compute + costs.nodes[id].collective.total();
+  return sum;
+}
+
+TEST(Costs, MoreWorkMoreNodesAndSlowerMemoryNeverMakeAStepFaster) {
+  for (const NamedCluster& named : BuiltInClusters()) {
+    Cluster cluster = *LoadCluster(std::string(named.name));
+    Cluster slower = cluster;
+    slower.device.bandwidth.per_nano *= 0.9;
+    Cluster thinner = cluster;
+    thinner.network_rate.per_nano *= 0.9;
+    for (Execution execution : {Execution::kHeddle, Execution::kEager, Execution::kCompiled}) {
+      Nanos last;
+      for (int64_t rows = 1; rows <= 1 << 17; rows = rows * 3 / 2 + 1) {
+        Nanos time = TimeOfStep(cluster, execution, rows, 16);
+        EXPECT_GE(time, last) << named.name << " " << Name(execution) << " " << rows;
+        EXPECT_GE(TimeOfStep(slower, execution, rows, 16), time) << named.name << " " << rows;
+        EXPECT_GE(TimeOfStep(thinner, execution, rows, 16), time) << named.name << " " << rows;
+        last = time;
+      }
+      last = {};
+      for (int64_t ranks = 8; ranks <= 4096; ranks *= 2) {
+        Nanos time = TimeOfStep(cluster, execution, 4096, ranks);
+        EXPECT_GE(time, last) << named.name << " " << Name(execution) << " " << ranks;
+        last = time;
+      }
+    }
+  }
+}
+
 TEST(Costs, TheSameOnEveryCall) {
   Cluster cluster = *LoadCluster("h100-8x");
   Mesh mesh({{"dp", 16}, {"tp", 8}});
   for (CollectiveModel which : {CollectiveModel::kNative, CollectiveModel::kNccl}) {
-    CostModel model = *CostModel::Make(cluster, {.nodes = {}, .collectives = which, .fuse = false});
+    CostModel model = *CostModel::Make(cluster, {.nodes = {}, .collectives = which});
     CollectiveCosts costs(model, mesh);
     CollectiveCosts again(model, mesh);
     for (int64_t bytes : {1, 100, 1 << 20, 1 << 30}) {

@@ -12,25 +12,24 @@
 namespace heddle::price {
 namespace {
 
-// Copies and casts keep the shape. Copies that rearrange elements are not pointwise.
-bool IsPointwise(const Graph& graph, NodeId id) {
+// Ops on elements and rows. Copies that rearrange elements are addressing in a fused kernel.
+bool IsFusible(const Graph& graph, NodeId id) {
   const Op& op = graph.op(id);
-  if (op.effect() != Effect::kPure || graph[id].result_count != 1) return false;
-  if (IsPointwise(op)) return true;
-  if (!IsMove(op) || graph.operands(id).size() != 1 || !graph.operands(id)[0]) return false;
-  TypeId in = graph.type(graph.operands(id)[0]);
-  TypeId out = graph.type(graph[id].first_result);
-  return std::ranges::equal(graph.types().dims(in), graph.types().dims(out));
+  if (op.effect() != Effect::kPure) return false;
+  return IsCheap(op) || IsReduction(op) || FamilyOf(op) == OpFamily::loss;
 }
 
 class Fuser {
  public:
-  Fuser(const Device& device, const Graph& graph, GraphCosts& costs)
+  Fuser(const Device& device, const ExecutionFigures& figures, const Graph& graph,
+        GraphCosts& costs)
       : device_(device),
+        figures_(figures),
         graph_(graph),
         costs_(costs),
         uses_(graph),
         parent_(graph.node_count()),
+        level_(graph.node_count()),
         source_(graph.value_count()),
         escapes_(graph.node_count()) {
     std::iota(parent_.begin(), parent_.end(), 0U);
@@ -38,18 +37,21 @@ class Fuser {
   }
 
   void Run() {
-    std::vector<NodeId> run;
+    FindLevels();
+    FindSources();
     for (NodeId id : graph_.nodes()) {
-      bool view = graph_.op(id).effect() == Effect::kView;
-      if (view || (IsPointwise(graph_, id) && !costs_.nodes[id].measured)) {
-        Join(id, run.empty() ? id : run.front());
-        run.push_back(id);
-      } else {
-        Close(run);
-        run.clear();
-      }
+      if (Joins(id)) JoinProducers(id);
     }
-    Close(run);
+    JoinReaders();
+    std::map<uint32_t, std::vector<NodeId>> groups;
+    for (NodeId id : graph_.nodes()) {
+      if (Joins(id)) groups[Root(id.index())].push_back(id);
+    }
+    for (const auto& [root, group] : groups) {
+      auto kernels = std::ranges::count_if(
+          group, [&](NodeId id) { return costs_.nodes[id].compute.value > 0; });
+      if (kernels > 1) PriceGroup(root, group);
+    }
   }
 
  private:
@@ -58,42 +60,68 @@ class Fuser {
     return n;
   }
 
-  // Joins the node with those producers of its operands that are in the same run.
-  void Join(NodeId id, NodeId first) {
+  bool IsView(NodeId id) const { return graph_.op(id).effect() == Effect::kView; }
+  bool Joins(NodeId id) const {
+    return IsView(id) || (IsFusible(graph_, id) && !costs_.nodes[id].measured);
+  }
+
+  // From the last node to the first.
+  void FindLevels() {
+    for (uint32_t n = static_cast<uint32_t>(graph_.node_count()); n-- > 0;) {
+      NodeId id(n);
+      for (ValueId result : graph_.results(id)) {
+        for (const Use& use : uses_.of(result)) {
+          uint32_t after = level_[use.node.index()] + (Joins(use.node) ? 0 : 1);
+          level_[n] = std::max(level_[n], after);
+        }
+      }
+    }
+  }
+
+  void JoinProducers(NodeId id) {
     for (ValueId value : graph_.operands(id)) {
       NodeId producer = value ? graph_[value].producer : NodeId();
-      if (producer && producer >= first) parent_[Root(id.index())] = Root(producer.index());
+      if (producer && Joins(producer) && level_[producer.index()] == level_[id.index()])
+        parent_[Root(id.index())] = Root(producer.index());
     }
   }
 
-  // Splits a run into connected parts, in order, and prices each part with several kernels.
-  void Close(const std::vector<NodeId>& run) {
-    std::map<uint32_t, std::vector<NodeId>> chains;
-    for (NodeId id : run) chains[Root(id.index())].push_back(id);
-    for (const auto& [root, chain] : chains) {
-      auto kernels = std::ranges::count_if(
-          chain, [&](NodeId id) { return costs_.nodes[id].compute.value > 0; });
-      if (kernels > 1) PriceChain(root, chain);
+  int64_t Elements(ValueId value) const {
+    return graph_.types().elements_bound(graph_.type(value));
+  }
+
+  // Joins nodes of one level that read all of the same tensor, and compute as many elements.
+  void JoinReaders() {
+    std::map<std::pair<ValueId, uint32_t>, NodeId> first;
+    for (NodeId id : graph_.nodes()) {
+      if (IsView(id) || !Joins(id)) continue;
+      for (ValueId value : graph_.operands(id)) {
+        if (!value || Elements(value) != Elements(graph_[id].first_result)) continue;
+        ValueId source = source_[value];
+        if (!graph_[source].producer || Elements(source) != Elements(value)) continue;
+        auto [at, added] = first.try_emplace({source, level_[id.index()]}, id);
+        if (!added) parent_[Root(id.index())] = Root(at->second.index());
+      }
     }
   }
 
-  void PriceChain(uint32_t root, const std::vector<NodeId>& chain) {
-    FindSources(chain);
-    FindEscapes(root, chain);
+  void PriceGroup(uint32_t root, const std::vector<NodeId>& group) {
+    FindEscapes(root, group);
     std::map<ValueId, Bytes> read;
     Work work;
     Nanos alone;
-    for (NodeId id : chain) {
-      if (graph_.op(id).effect() == Effect::kView) continue;
+    for (NodeId id : group) {
+      if (IsView(id)) continue;
       for (ValueId value : graph_.operands(id)) {
         if (!value) continue;
         NodeId maker = graph_[source_[value]].producer;
         bool inside = maker && Root(maker.index()) == root;
         if (!inside) read[source_[value]] += graph_.types().bytes(graph_.type(value));
       }
-      ValueId result = graph_[id].first_result;
-      work.flops += {graph_.types().elements_bound(graph_.type(result))};
-      if (escapes_[id.index()]) work.written += graph_.types().bytes(graph_.type(result));
+      for (ValueId result : graph_.results(id)) {
+        work.flops += {Elements(result)};
+        if (escapes_[id.index()]) work.written += graph_.types().bytes(graph_.type(result));
+      }
       alone += costs_.nodes[id].compute;
     }
     // Two parts of a tensor are two reads, but never exceed the whole tensor. A broadcast tensor is
@@ -101,22 +129,22 @@ class Fuser {
     for (const auto& [value, bytes] : read)
       work.read += std::min(bytes, graph_.types().bytes(graph_.type(value)));
     // A fused kernel is never slower than its parts.
-    ShareOut(chain, std::min(alone, PlainTime(device_, work)), alone);
+    ShareOut(group, std::min(alone, PlainTime(device_, work, figures_.fused_memory)), alone);
   }
 
-  // Finds the values that views in the chain refer to.
-  void FindSources(const std::vector<NodeId>& chain) {
-    for (NodeId id : chain) {
+  // Finds the values that views refer to.
+  void FindSources() {
+    for (NodeId id : graph_.nodes()) {
       bool view = graph_.op(id).effect() == Effect::kView && !graph_.operands(id).empty();
       for (ValueId result : graph_.results(id))
         source_[result] = view ? source_[graph_.operands(id)[0]] : result;
     }
   }
 
-  // Finds nodes with uses outside the chain, also through views. Goes from the last node to the
+  // Finds nodes with uses outside the group, also through views. Goes from the last node to the
   // first.
-  void FindEscapes(uint32_t root, const std::vector<NodeId>& chain) {
-    for (auto at = chain.rbegin(); at != chain.rend(); ++at) {
+  void FindEscapes(uint32_t root, const std::vector<NodeId>& group) {
+    for (auto at = group.rbegin(); at != group.rend(); ++at) {
       bool escapes = false;
       for (ValueId result : graph_.results(*at)) {
         escapes |= uses_.is_output(result);
@@ -130,14 +158,16 @@ class Fuser {
     }
   }
 
-  void ShareOut(const std::vector<NodeId>& chain, Nanos time, Nanos alone) {
+  void ShareOut(const std::vector<NodeId>& group, Nanos time, Nanos alone) {
     Nanos given;
     NodeId last;
-    for (NodeId id : chain) {
+    for (NodeId id : group) {
       Nanos& own = costs_.nodes[id].compute;
       if (own.value == 0) continue;
       double share = static_cast<double>(own.value) / static_cast<double>(alone.value);
       own = {static_cast<int64_t>(share * static_cast<double>(time.value))};
+      costs_.nodes[id].in_kernel = bool(last);
+      costs_.nodes[id].inside = figures_.inside && !escapes_[id.index()];
       given += own;
       last = id;
     }
@@ -145,19 +175,22 @@ class Fuser {
   }
 
   const Device& device_;
+  const ExecutionFigures& figures_;
   const Graph& graph_;
   GraphCosts& costs_;
   Uses uses_;
   // Union-find forest of nodes that belong to one kernel.
   std::vector<uint32_t> parent_;
+  std::vector<uint32_t> level_;
   Table<ValueId, ValueId> source_;
   std::vector<bool> escapes_;
 };
 
 }  // namespace
 
-void PriceFused(const Device& device, const Graph& graph, GraphCosts& costs) {
-  Fuser(device, graph, costs).Run();
+void PriceFused(const Device& device, const ExecutionFigures& figures, const Graph& graph,
+                GraphCosts& costs) {
+  Fuser(device, figures, graph, costs).Run();
 }
 
 }  // namespace heddle::price

@@ -80,15 +80,18 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
     // In head-tail order, all ranks have the mean of all queries. Otherwise the slowest rank has
     // the last ones, and a step takes as long as it does.
     bool even = IsHeadTail(args.AxesOf("over"), args.mesh());
-    mean = std::min(keys, even ? (keys + figures.block) / 2
-                               : keys - (size(*query, 2) - figures.block) / 2);
+    mean = std::min(
+        keys, even ? (keys + figures.block) / 2 : keys - (size(*query, 2) - figures.block) / 2);
   }
   double blocks = size(*query, 0) * size(*query, 1) * std::ceil(size(*query, 2) / figures.block);
   // Keys that one core processes: the average if the cores share the work evenly, but at least the
   // longest block, which cannot be divided.
   double shared = blocks * (mean + figures.half) / cores;
   double longest = keys + figures.half;
-  double unit = time / (blocks * keys) * cores;
+  // The products of heads of 128 or more overlap with the softmax.
+  constexpr double kWideHead = 128;
+  double wider = std::max(0.0, kWideHead / size(*query, 3) - 1);
+  double unit = time / (blocks * keys) * cores * (1 + figures.narrow * wider);
   return unit * (std::max(shared, longest) + figures.wave_loss * std::min(shared, longest));
 }
 
@@ -150,10 +153,10 @@ Nanos StreamTime(const Device& device, Bytes bytes) {
   return UnderRoof(device, 0, bytes);
 }
 
-Nanos PlainTime(const Device& device, const Work& work) {
+Nanos PlainTime(const Device& device, const Work& work, double share) {
   Bytes bytes = work.read + work.written;
   if (bytes.value == 0 && work.flops.value == 0) return {0};
-  return UnderRoof(device, InNanos(work.flops, device.vector_peak), bytes);
+  return UnderRoof(device, InNanos(work.flops, device.vector_peak), bytes, share);
 }
 
 namespace {
@@ -175,18 +178,22 @@ const MemoryFigures* FindMemoryFigures(const Device& device, const OpArgs& args,
 
 // Like PlainTime, for an op with its own figures.
 Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
-                 const MemoryFigures& figures) {
+                 const MemoryFigures& figures, double share) {
   double elements = 0;
+  double row = 1;
   for (const Type& type : args.operands()) {
     double product = type.is_none() ? 0 : 1;
     for (Dim dim : type.dims) product *= static_cast<double>(args.symbols().Bound(dim));
     elements = std::max(elements, product);
+    if (product == elements && product > 0 && !type.dims.empty())
+      row = static_cast<double>(args.symbols().Bound(type.dims.back()));
   }
+  if (row > 0) share *= row / (row + figures.half_row);
   double least = figures.block == 0 ? 0
                                     : static_cast<double>(figures.block_time.value) *
                                           std::min(1.0, elements / figures.block);
   Nanos time = UnderRoof(device, InNanos(work.flops, device.vector_peak), work.read + work.written,
-                         figures.share);
+                         figures.share * share);
   return std::max(time, WholeNanos(least) + device.launch);
 }
 }  // namespace
@@ -195,11 +202,11 @@ Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops) {
   return WholeNanos(InNanos(flops, device.PeakOf(ProductDType(args))));
 }
 
-Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results) {
+Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results, double share) {
   Work work = InferWork(args, results);
   const MemoryFigures* figures = FindMemoryFigures(device, args, results);
-  if (figures != nullptr) return MemoryTime(device, args, work, *figures);
-  if (!IsMatrixWork(args.op()) || work.flops.value == 0) return PlainTime(device, work);
+  if (figures != nullptr) return MemoryTime(device, args, work, *figures, share);
+  if (!IsMatrixWork(args.op()) || work.flops.value == 0) return PlainTime(device, work, share);
   Bytes bytes = work.read + work.written;
   FlopRate peak = device.PeakOf(ProductDType(args));
   double arithmetic = InNanos(work.flops, peak);
@@ -208,7 +215,7 @@ Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results)
   } else if (std::optional<ProductShape> shape = ShapeOfProduct(args, results)) {
     arithmetic = MatmulNanos(device, *shape, peak);
   }
-  return UnderRoof(device, arithmetic, bytes);
+  return UnderRoof(device, arithmetic / device.sustained, bytes);
 }
 
 }  // namespace heddle::price

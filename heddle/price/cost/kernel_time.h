@@ -8,15 +8,16 @@
 
 namespace heddle::price {
 
-// Zero for an op without work: a view, a wait, an empty tensor.
-Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results);
+// Zero for an op without work: a view, a wait, an empty tensor. `share`: what the execution reaches
+// of the streaming rate of kernels without matrix work.
+Nanos KernelTime(const Device& device, const OpArgs& args, const Types& results, double share = 1);
 
 // Time to stream `bytes`, with launch. A copy of n bytes reads and writes them, so it streams 2 n.
 Nanos StreamTime(const Device& device, Bytes bytes);
 
 // Time of one kernel with `flops` of plain arithmetic on the bytes that it reads and writes, with
-// launch.
-Nanos PlainTime(const Device& device, const Work& work);
+// launch. `share`: of the streaming rate.
+Nanos PlainTime(const Device& device, const Work& work, double share = 1);
 
 // Time of matrix work at the device's peak for the element type.
 Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops);

@@ -86,6 +86,7 @@ class GraphPricer {
   GraphPricer(const CostModel& model, const Module& module, const Graph& graph)
       : model_(model),
         device_(model.cluster().device),
+        figures_(device_.Under(model.options().execution)),
         module_(module),
         graph_(graph),
         symbols_(graph.types().symbols()),
@@ -94,7 +95,7 @@ class GraphPricer {
   }
 
   Result<GraphCosts> Run() {
-    HEDDLE_RETURN_IF_ERROR(model_.NodesFor(module_.mesh));
+    HEDDLE_TRY(cluster_nodes_, model_.NodesFor(module_.mesh));
     costs_.nodes.resize(graph_.node_count());
     for (NodeId id : graph_.nodes()) {
       if (IsStart(graph_, id)) {
@@ -105,8 +106,12 @@ class GraphPricer {
         PriceKernel(id);
       }
     }
-    if (model_.options().fuse) PriceFused(device_, graph_, costs_);
+    // The rules of another program include its own view of launches.
+    bool native = model_.options().rules.author.empty();
+    if (native && figures_.fuse) PriceFused(device_, figures_, graph_, costs_);
+    if (native) WaitForStragglers();
     if (index_) TakeMeasuredNodes();
+    if (native) WaitForHost();
     CountLaunches();
     return std::move(costs_);
   }
@@ -218,7 +223,7 @@ class GraphPricer {
     OpArgs args(graph_.op(id), graph_.attrs(id), module_.mesh, symbols_,
                 OperandTypes(graph_, graph_.operands(id)));
     CallCost call;
-    call.compute = KernelTime(device_, args, results);
+    call.compute = KernelTime(device_, args, results, figures_.memory);
     if (IsMatrixWork(graph_.op(id)))
       call.ideal = IdealTime(device_, args, InferWork(args, results).flops);
     std::optional<Nanos> time;
@@ -252,6 +257,34 @@ class GraphPricer {
     return start && IsStart(graph_, start) && graph_.operands(start).size() > 1;
   }
 
+  // Each collective waits for the slowest rank, and the slowest of more nodes is slower.
+  void WaitForStragglers() {
+    double times = 1 + device_.straggler * Log2(static_cast<double>(cluster_nodes_));
+    if (times == 1) return;
+    for (NodeId id : graph_.nodes()) {
+      Nanos& time = costs_.nodes[id].compute;
+      time = WholeNanos(static_cast<double>(time.value) * times);
+    }
+  }
+
+  // The host launches kernels in order and may be ahead of the device by any number of them. A
+  // kernel that it launches too late takes longer by the delay.
+  void WaitForHost() {
+    if (figures_.dispatch.value == 0) return;
+    Nanos host;
+    Nanos device;
+    for (NodeId id : graph_.nodes()) {
+      NodeCost& cost = costs_.nodes[id];
+      if (cost.compute.value == 0 && cost.stream == NodeCost::kCompute) continue;
+      if (!cost.in_kernel) host += figures_.dispatch;
+      Nanos late = std::max(Nanos{}, host - device);
+      device += late + cost.compute;
+      if (cost.compute.value == 0) continue;
+      cost.compute += late;
+      costs_.host += late;
+    }
+  }
+
   void CountLaunches() {
     const TimelineRules& rules = model_.options().rules;
     if (rules.launch == Nanos{}) return;
@@ -283,6 +316,7 @@ class GraphPricer {
 
   const CostModel& model_;
   const Device& device_;
+  const ExecutionFigures& figures_;
   const Module& module_;
   const Graph& graph_;
   // Shape rules may add symbols.
@@ -290,6 +324,7 @@ class GraphPricer {
   CollectiveCosts collectives_;
   std::optional<MeasuredIndex> index_;
   GraphCosts costs_;
+  int64_t cluster_nodes_ = 1;
   std::map<std::tuple<CommStream::Kind, Axes, uint8_t, int64_t>, uint32_t> streams_;
   CallKey key_;
   CallTable<CallCost> calls_;

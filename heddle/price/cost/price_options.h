@@ -9,6 +9,9 @@
 namespace heddle::price {
 
 struct PriceOptions : CostOptions {
+  // Overrides `execution`. `fuse` is another name of `compiled`.
+  std::optional<Execution> chosen_execution = {};
+  bool fuse = false;
   // A name, or a JSON file.
   std::string cluster = "h100-8x";
   // A file with measured times; empty: none.

@@ -49,6 +49,7 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
   Simulation out{.nodes = nodes,
                  .ranks = module.mesh.ranks(),
                  .memory_cap = cap,
+                 .peak = model.DevicePeak(timeline.peak),
                  .costs = std::move(costs),
                  .graph = std::move(sim),
                  .timeline = std::move(timeline),

@@ -35,6 +35,8 @@ struct Simulation {
   int64_t nodes = 1;
   int64_t ranks = 1;
   Bytes memory_cap;
+  // Device memory at the peak: the timeline's values, and the overhead of the execution.
+  Bytes peak;
   GraphCosts costs;
   SimGraph graph;
   Timeline timeline;

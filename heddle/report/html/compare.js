@@ -32,7 +32,7 @@ const more = (get) => Object.assign((step) => get(step), {down: false});
 function showFigures() {
   const section = byId("figures");
   const cards = [
-    figure("step", (s) => formatTime(s.makespan), perStep((s) => s.makespan), (s) => `at least ${formatTime(s.bound)}: ${s.bound_name}`),
+    figure("step", (s) => formatTime(s.makespan), perStep((s) => s.makespan), (s) => `${s.expected ? `${formatTime(s.expected[0])} to ${formatTime(s.expected[1])} expected; ` : ""}at least ${formatTime(s.bound)}: ${s.bound_name}`),
     figure("exposed", (s) => formatTime(s.exposed), perStep((s) => s.exposed), (s) => `${formatShare(s.exposed, s.makespan)} of the step`),
     figure("compute", (s) => formatTime(s.compute), perStep((s) => s.compute), (s) => `${formatShare(s.compute, s.makespan)} of the step`),
     figure("peak memory", (s) => formatBytes(s.peak), less((s) => s.peak), (s) => s.peak > s.cap ? `does not fit ${formatBytes(s.cap)}` : `${formatShare(s.peak, s.cap)} of ${formatBytes(s.cap)}`),

@@ -65,7 +65,7 @@ function showGraph(index) {
   const work = workOf(step);
   byId("title").textContent = `${step.trained || "@" + step.graph}${work ? ", " + work : ""} on ${formatCount(step.ranks)} ${step.cluster} ${step.ranks === 1 ? "device" : "devices"}`;
   document.title = `${names} on ${step.cluster}: Heddle report`;
-  byId("subtitle").textContent = `${step.trained ? "@" + step.graph + " · " : ""}${names} · mesh ${step.mesh} · ${formatCount(step.ranks)} ${step.ranks === 1 ? "rank" : "ranks"} on ${formatCount(step.machines)} ${step.machines === 1 ? "node" : "nodes"} · collectives by the model ${step.model} · ${formatCount(step.count)} nodes in the graph`;
+  byId("subtitle").textContent = `${step.trained ? "@" + step.graph + " · " : ""}${names} · mesh ${step.mesh} · ${formatCount(step.ranks)} ${step.ranks === 1 ? "rank" : "ranks"} on ${formatCount(step.machines)} ${step.machines === 1 ? "node" : "nodes"} · ${{heddle: "", eager: "eager PyTorch · ", compiled: "torch.compile · "}[step.execution]}collectives by the model ${step.model} · ${formatCount(step.count)} nodes in the graph`;
   byId("headline").hidden = !graph.comparison;
   byId("headline").textContent = graph.comparison ? graph.comparison.headline + "." : "";
   inspected = "";

@@ -109,21 +109,24 @@ class StepWriter {
     std::string reasons;
     for (size_t r = 0; r < price::kReasonCount; ++r)
       reasons += (reasons.empty() ? "" : ",") + PageQuoted(Name(static_cast<price::Reason>(r)));
+    std::optional<price::CostModel::StepRange> range = step_.model->RangeOf(t.makespan);
+    std::string expected =
+        range ? fmt::format("[{},{}]", range->low.value, range->high.value) : "null";
     return fmt::format(
         "\"name\":{},\"graph\":{},\"mesh\":{},\"cluster\":{},\"model\":{},\"ranks\":{},"
         "\"machines\":{},\"makespan\":{},\"compute\":{},\"exposed\":{},\"bound\":{},"
         "\"bound_name\":{},\"peak\":{},\"peak_position\":{},\"cap\":{},\"tokens_per_second\":{},"
         "\"mfu\":{},\"trained\":{},\"tokens\":{},\"batch\":[{}],\"streams\":{}],\"busy\":{}],"
         "\"stream_exposed\":{}],\"held_names\":[{}],"
-        "\"reason_names\":[{}]",
+        "\"reason_names\":[{}],\"execution\":{},\"expected\":{}",
         PageQuoted(step_.name), PageQuoted(graph_.name()), PageQuoted(Format(module_.mesh)),
         PageQuoted(step_.model->cluster().name),
         PageQuoted(Name(step_.model->options().collectives)), s_.ranks, s_.nodes, t.makespan.value,
         t.compute.busy.value, t.exposed.value, s_.bounds.best().value,
-        PageQuoted(NameOfBest(s_.bounds)), t.peak.value, t.peak_position, s_.memory_cap.value,
+        PageQuoted(NameOfBest(s_.bounds)), s_.peak.value, t.peak_position, s_.memory_cap.value,
         optional(s_.tokens_per_second), optional(s_.mfu), PageQuoted(step_.trained),
         s_.tokens ? std::to_string(*s_.tokens) : "null", BatchShape(), streams, busy, exposed, held,
-        reasons);
+        reasons, PageQuoted(Name(step_.model->options().execution)), expected);
   }
 
   // The number of sequences and their length, if the tokens are a two-dimensional batch input.

@@ -74,8 +74,8 @@ Result<Evaluation> Evaluator::Run(Module module, const compile::Pipeline& passes
   price::SimGraph sim(graph, costs);
   price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(*costs_, {}));
   StepBounds bounds{sim.compute(), price::FindLowerBounds(graph, sim, timeline).best(),
-                    sim.inputs() + KeptForBackward(graph)};
-  StepOutcome outcome{timeline.makespan, timeline.exposed, timeline.peak,
+                    costs_->DevicePeak(sim.inputs() + KeptForBackward(graph))};
+  StepOutcome outcome{timeline.makespan, timeline.exposed, costs_->DevicePeak(timeline.peak),
                       ContextOf(module, graph, timeline), bounds};
   price::MoveShares shares = SharesOf(graph, timeline);
   return Evaluation{std::move(module), std::move(report.passes), outcome, shares};

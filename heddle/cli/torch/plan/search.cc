@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "heddle/cli/step/sim_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/cli/torch/plan/published.h"
@@ -39,6 +40,7 @@ struct SearchCommand {
   int64_t devices = 0;
   int64_t global_batch = 0;
   std::string cluster = "h100-8x";
+  std::optional<price::Execution> execution;
   std::string memory_budget;
   bool automatic = true;
   std::string plans;
@@ -59,6 +61,8 @@ struct SearchCommand {
     std::string publisher;
     // The device type whose kernels the step uses, such as `cuda`.
     std::string device;
+    // How far predicted steps are from measured ones. None: no step was measured.
+    std::optional<price::ExecutionFigures::Range> range;
     Bytes budget;
     int64_t sequences = 0;
     double seconds = 0;
@@ -74,6 +78,10 @@ struct SearchCommand {
   // that writes the jobs.
   std::string CommandFor(size_t n, const Streams& streams) const;
   double TokensPerSecond(const Answer& answer, const search::TriedPoint& tried) const;
+  // Whether the measured step may be as fast as that of the fastest plan.
+  static bool MayBeBest(const Answer& answer, const search::TriedPoint& tried);
+  // A note on these plans; empty without any.
+  static std::string WithinError(const Answer& answer);
   nlohmann::ordered_json RowOf(const Answer& answer, const search::TriedPoint& tried) const;
   nlohmann::ordered_json ToJson(const Answer& answer, const Streams& streams) const;
   std::string FormatAnswer(const Answer& answer, const Streams& streams) const;
@@ -85,6 +93,7 @@ void SearchCommand::Declare(Flags& flags) {
   flags.Section("Search");
   flags.Option("--devices", devices, "number of devices", {.least = 0});
   flags.Option("--cluster", cluster, "cluster of the devices: a name, or a JSON file");
+  DeclareExecution(flags, execution);
   flags.Option("--training.global_batch_size", global_batch,
                "sequences per step over all devices (0: --training.local_batch_size for each)",
                {.least = 0});
@@ -172,11 +181,13 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   Clock clock;
   price::PriceOptions prices;
   prices.cluster = cluster;
+  prices.chosen_execution = execution;
   HEDDLE_TRY(price::CostModel costs, prices.Load());
   HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(search::SearchedModel searched, MakeSearched(config));
   Answer answer;
   HEDDLE_TRY(answer.device, model.DeviceName());
+  answer.range = costs.cluster().device.Under(costs.options().execution).range;
   answer.sequences = global_batch != 0 ? global_batch : devices * model.local_batch_size;
   answer.budget = {costs.cluster().device.memory.value / 10 * 9};
   if (!memory_budget.empty()) {
@@ -214,6 +225,29 @@ double SearchCommand::TokensPerSecond(const Answer& answer, const search::TriedP
   return static_cast<double>(answer.sequences * model.seq_len) / Seconds(tried.outcome.step);
 }
 
+bool SearchCommand::MayBeBest(const Answer& answer, const search::TriedPoint& tried) {
+  if (!answer.range) return false;
+  auto best = static_cast<double>(answer.result.front[0].outcome.step.value);
+  auto step = static_cast<double>(tried.outcome.step.value);
+  return step * (1 - answer.range->below) <= best * (1 + answer.range->above);
+}
+
+std::string SearchCommand::WithinError(const Answer& answer) {
+  std::string plans;
+  size_t count = 0;
+  for (size_t i = 1; i < answer.result.front.size(); ++i) {
+    if (!MayBeBest(answer, answer.result.front[i])) continue;
+    plans += fmt::format("{}{}", plans.empty() ? "" : ", ", i + 1);
+    ++count;
+  }
+  if (count == 0) return "";
+  return fmt::format(
+      "{} within the error of plan 1: measured steps took {:.0f} % less to {:.0f} % more than "
+      "predicted",
+      count == 1 ? fmt::format("plan {} is", plans) : fmt::format("plans {} are", plans),
+      100 * answer.range->below, 100 * answer.range->above);
+}
+
 nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
                                             const search::TriedPoint& tried) const {
   const search::Arrangement& a = tried.point.arrangement;
@@ -238,6 +272,13 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
   row.update(search::ToJson(tried.outcome));
   row["context_bytes"] = tried.outcome.context.bytes.value;
   row["context_exposed_ms"] = Millis(tried.outcome.context.exposed);
+  auto bound = [&](double times) {
+    return answer.range ? nlohmann::ordered_json(Millis(tried.outcome.step) * times)
+                        : nlohmann::ordered_json();
+  };
+  row["step_ms_low"] = bound(answer.range ? 1 - answer.range->below : 0);
+  row["step_ms_high"] = bound(answer.range ? 1 + answer.range->above : 0);
+  row["within_error_of_best"] = MayBeBest(answer, tried);
   return row;
 }
 
@@ -266,6 +307,7 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams
   if (answer.result.methods)
     out["methods"] = {{"chosen", RowOf(answer, answer.result.methods->chosen)},
                       {"other", RowOf(answer, answer.result.methods->other)}};
+  out["execution"] = Name(execution.value_or(price::Execution::kHeddle));
   out["points"] = answer.result.points;
   out["tried"] = answer.result.tried;
   out["pruned"] = answer.result.pruned;
@@ -289,8 +331,10 @@ std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& str
   if (answer.published) add(answer.publisher, *answer.published);
   std::string out = table.Format();
   if (answer.result.methods) out += fmt::format("\n{}\n", WhyMethod(*answer.result.methods));
-  if (!answer.result.notes.empty()) out += "\n";
-  for (const std::string& note : answer.result.notes) out += fmt::format("note: {}\n", note);
+  std::vector<std::string> notes = answer.result.notes;
+  if (std::string note = WithinError(answer); !note.empty()) notes.push_back(note);
+  if (!notes.empty()) out += "\n";
+  for (const std::string& note : notes) out += fmt::format("note: {}\n", note);
   return out +
          fmt::format(
              "\n{} plans: {} simulated, {} pruned, in {:.1f} s; {} sequences a step, "
@@ -321,6 +365,7 @@ Status SearchCommand::WriteJob(const Answer& answer, const search::TriedPoint& t
   };
   add("plan", JobValueKind::kText, AbsolutePath(plan));
   add("cluster", JobValueKind::kText, cluster);
+  if (execution) add("runtime.execution", JobValueKind::kText, std::string(Name(*execution)));
   add("training.seq_len", JobValueKind::kInt, std::to_string(batch.seq_len));
   add("training.local_batch_size", JobValueKind::kInt,
       std::to_string(batch.pass_sequences() / arrangement.batch_ranks()));

@@ -9,6 +9,11 @@ namespace heddle::price {
 
 std::string_view Name(DeviceType type) { return type == DeviceType::kCuda ? "cuda" : "cpu"; }
 
+std::string_view Name(Execution execution) {
+  constexpr std::string_view kNames[] = {"heddle", "eager", "compiled"};
+  return kNames[static_cast<size_t>(execution)];
+}
+
 std::span<const NamedCluster> BuiltInClusters() {
   static constexpr NamedCluster kClusters[] = {
 #include "heddle/price/cost/cluster/clusters.inc"

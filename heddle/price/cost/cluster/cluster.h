@@ -44,6 +44,9 @@ struct AttentionFigures {
   // Queries per block of a core. Keys after the block in which a causal mask ends are not read.
   double block = 1;
   double wave_loss = 1;
+  // Heads of 64 take this share longer for the same arithmetic than heads of 128 or more, because
+  // the softmax of a key costs the same.
+  double narrow = 0;
 };
 
 // A kernel that only moves bytes, and its share of the streaming rate. A core takes `block_time`
@@ -52,11 +55,43 @@ struct MemoryFigures {
   double share = 1;
   double block = 0;
   Nanos block_time;
+  // Rows of this many elements reach half of that rate. 0: rows of any length reach it.
+  double half_row = 0;
 };
 
 // The device whose kernels a step runs.
 enum class DeviceType : uint8_t { kCuda, kCpu };
 std::string_view Name(DeviceType type);
+
+// What runs a step: Heddle, eager PyTorch, or torch.compile.
+enum class Execution : uint8_t { kHeddle, kEager, kCompiled };
+inline constexpr size_t kExecutionCount = 3;
+// `heddle`, `eager`, `compiled`
+std::string_view Name(Execution execution);
+
+// How an execution differs from one kernel per op, launched without delay.
+struct ExecutionFigures {
+  // Neighbouring ops on elements and rows run as one kernel.
+  bool fuse = false;
+  // Values inside a kernel need no memory.
+  bool inside = false;
+  // Share of the streaming rate that kernels on elements and rows reach, in addition to their own
+  // figures; and that of fused kernels.
+  double memory = 1;
+  double fused_memory = 1;
+  // Time the host needs for a launch. It overlaps with the device.
+  Nanos dispatch;
+  // Device memory beyond the values of the graph: a fixed amount, and a share of the peak that the
+  // caching allocator loses.
+  Bytes fixed;
+  double fragmentation = 0;
+  // Measured steps took from 1 - below to 1 + above of the predicted time. None: not compared.
+  struct Range {
+    double below = 0;
+    double above = 0;
+  };
+  std::optional<Range> range = {};
+};
 
 // One device of a cluster.
 struct Device {
@@ -81,6 +116,12 @@ struct Device {
   Nanos shortest;
   // Slowdown of compute while a collective is in flight: 0.1 is 10 %.
   double overlap_slowdown = 0;
+  // Share of the rate of single products and attention kernels that the power limit sustains.
+  double sustained = 1;
+  // Slowdown of compute for each doubling of nodes: ranks wait for the slowest one.
+  double straggler = 0;
+  // Indexed by Execution.
+  std::array<ExecutionFigures, kExecutionCount> executions{};
 
   MatmulFigures matmul;
   // By op name, and for all others.
@@ -94,6 +135,9 @@ struct Device {
   FlopRate PeakOf(DType dtype) const {
     FlopRate rate = peak[static_cast<size_t>(dtype)];
     return rate.per_nano > 0 ? rate : vector_peak;
+  }
+  const ExecutionFigures& Under(Execution execution) const {
+    return executions[static_cast<size_t>(execution)];
   }
 };
 

@@ -49,6 +49,7 @@ AttentionFigures ReadAttention(JsonFields fields) {
   figures.half = fields.NotNegative("half");
   figures.block = fields.Positive("block");
   figures.wave_loss = fields.NotNegative("wave_loss");
+  figures.narrow = fields.NotNegative("narrow", 0);
   fields.Finish();
   return figures;
 }
@@ -58,6 +59,7 @@ MemoryFigures ReadMemoryKernel(JsonFields fields) {
   figures.share = fields.Share("memory");
   figures.block = fields.NotNegative("block", 0);
   figures.block_time = WholeNanos(fields.NotNegative("block_us", 0) * kNanosPerMicro);
+  figures.half_row = fields.NotNegative("half_row", 0);
   fields.Finish();
   return figures;
 }
@@ -78,6 +80,37 @@ void ReadKernels(JsonFields fields, Device& device) {
   fields.Finish();
 }
 
+ExecutionFigures ReadExecution(JsonFields fields, const ExecutionFigures& usual) {
+  ExecutionFigures figures = usual;
+  figures.fuse = fields.Flag("fuse", usual.fuse);
+  figures.inside = fields.Flag("inside", usual.inside);
+  figures.memory = fields.Share("memory", 1);
+  figures.fused_memory = fields.Share("fused_memory", 1);
+  figures.dispatch = WholeNanos(fields.NotNegative("dispatch_us", 0) * kNanosPerMicro);
+  figures.fixed = {
+      static_cast<int64_t>(std::min(fields.NotNegative("fixed_gib", 0), 0x1p30) * 0x1p30)};
+  figures.fragmentation = fields.NotNegative("fragmentation", 0);
+  if (fields.Has("range")) {
+    JsonFields range = fields.Object("range");
+    figures.range = {.below = range.Share("below"), .above = range.NotNegative("above")};
+    range.Finish();
+  }
+  fields.Finish();
+  return figures;
+}
+
+// Without figures, only compiled steps have fused kernels.
+void ReadExecutions(JsonFields& device_fields, Device& device) {
+  device.executions[static_cast<size_t>(Execution::kCompiled)].fuse = true;
+  if (!device_fields.Has("execution")) return;
+  JsonFields fields = device_fields.Object("execution");
+  for (Execution one : {Execution::kHeddle, Execution::kEager, Execution::kCompiled}) {
+    ExecutionFigures& figures = device.executions[static_cast<size_t>(one)];
+    if (fields.Has(Name(one))) figures = ReadExecution(fields.Object(Name(one)), figures);
+  }
+  fields.Finish();
+}
+
 Device ReadDevice(JsonFields fields) {
   constexpr std::string_view kTypes[] = {"cuda", "cpu"};
   Device device;
@@ -93,6 +126,9 @@ Device ReadDevice(JsonFields fields) {
   device.launch = WholeNanos(fields.NotNegative("launch_us") * kNanosPerMicro);
   device.shortest = WholeNanos(fields.NotNegative("shortest_us", 0) * kNanosPerMicro);
   device.overlap_slowdown = fields.NotNegative("overlap_slowdown", 0);
+  device.sustained = fields.Share("sustained", 1);
+  device.straggler = fields.NotNegative("straggler", 0);
+  ReadExecutions(fields, device);
   JsonFields rates = fields.Object("tflops");
   for (const RateName& rate : kRates) {
     if (!rates.Has(rate.name)) continue;

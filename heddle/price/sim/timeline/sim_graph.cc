@@ -6,7 +6,7 @@ namespace heddle::price {
 
 SimGraph::SimGraph(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules) {
   AddTasks(graph, costs);
-  AddMemory(graph, rules);
+  AddMemory(graph, costs, rules);
   if (rules.packed_copies) AddCopies(graph);
 }
 
@@ -36,7 +36,7 @@ void SimGraph::AddTasks(const Graph& graph, const GraphCosts& costs) {
 
 // The rules are those of analysis/liveness.h, which covers one order. Here they state what each
 // node needs in any order.
-void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
+void SimGraph::AddMemory(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules) {
   Liveness liveness(graph);
   const Table<StorageId, Storage>& storages = liveness.storages();
   storage_bytes_.resize(storages.size());
@@ -45,6 +45,7 @@ void SimGraph::AddMemory(const Graph& graph, const MemoryRules& rules) {
   for (StorageId id : storages.ids()) {
     const Storage& storage = storages[id];
     if (storage.space != Space::kDevice) continue;
+    if (storage.birth && costs.nodes[storage.birth].inside) continue;
     storage_bytes_[id.index()] = storage.bytes;
     (storage.birth ? born_[storage.birth.index()] : inputs_) += storage.bytes;
   }

@@ -75,7 +75,7 @@ class SimGraph {
 
  private:
   void AddTasks(const Graph& graph, const GraphCosts& costs);
-  void AddMemory(const Graph& graph, const MemoryRules& rules);
+  void AddMemory(const Graph& graph, const GraphCosts& costs, const MemoryRules& rules);
   void AddCopies(const Graph& graph);
 
   std::vector<Task> tasks_;
