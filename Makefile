@@ -149,6 +149,7 @@ bench: build
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
 	  --parallelism.tensor_parallel_degree=8 --stage=lowered -o build/bench_lowered.hd >/dev/null
 	@build/heddle-budget-bench build/bench_lowered.hd
+	@python3 bench/accuracy.py build/heddle --write --check
 
 docs: build
 	@build/heddle doc ops -o docs/ops.md

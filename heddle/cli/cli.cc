@@ -93,6 +93,7 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
     for (const TorchCommand& command : kTorchCommands) commands.AddListed(command);
     AddSim(commands);
   }
+  AddCalibrate(commands);
   AddCheck(commands);
   AddCheckpoint(commands);
   AddCompletion(commands);

@@ -6,6 +6,7 @@
 namespace heddle {
 
 // One function per command, so that a command's type stays in its file.
+void AddCalibrate(CommandSet& commands);
 void AddCheck(CommandSet& commands);
 void AddCheckpoint(CommandSet& commands);
 void AddCompletion(CommandSet& commands);
