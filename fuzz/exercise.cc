@@ -101,7 +101,7 @@ Exercised ExerciseCosts(const std::string& text) {
          {price::CollectiveModel::kNative, price::CollectiveModel::kNccl}) {
       price::CostOptions options;
       options.collectives = collectives;
-      options.fuse = true;
+      options.execution = price::Execution::kCompiled;
       Result<price::CostModel> model = price::CostModel::Make(on, options, measured);
       if (!model.ok()) continue;
       Result<price::Simulation> s = price::Simulate(module, module.graphs[0], *model, {});

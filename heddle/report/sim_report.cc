@@ -38,9 +38,8 @@ class Summary {
            fmt::format("{} micro-batches; below, the last of them", s_.whole->micro_batches));
     Line("step", t.makespan,
          Bar(t.compute.busy, {}, kGreen) + Bar(t.exposed, t.compute.busy, kRed));
-    if (auto range = model_.RangeOf(t.makespan))
-      Text("  expected",
-           fmt::format("{} to {}, from measured steps", Format(range->low), Format(range->high)));
+    if (auto range = model_.RangeOf(t.makespan); range && t.makespan.value > 0)
+      Text("  expected", fmt::format("{} to {}", Format(range->low), Format(range->high)));
     if (!t.streams.empty()) Overlap();
     if (s_.tokens_per_second) {
       Text("tokens/s", fmt::format("{}, {} on each device",

@@ -25,9 +25,9 @@ struct CalibrateCommand {
       "Fit a cluster file to traces of a step and to tables of nccl-tests";
   static constexpr const char* kNote =
       "Reads traces in Chrome's format (`heddle train --profile`, PyTorch's profiler) and the "
-      "output "
-      "of nccl-tests. Times of traces are microseconds; a step is the mean of the steps that the "
-      "trace marks. docs/calibrate.md describes the fit.";
+      "output of nccl-tests. Times of traces are microseconds; a step is the mean of the steps "
+      "that "
+      "a trace repeats. docs/calibrate.md describes the fit.";
   static constexpr const char* kExamples =
       "heddle calibrate trace.json --graph=step.hd --cluster=h200-8x -o mine.json\n"
       "heddle calibrate all_gather.txt --cluster=h100-8x -o mine.json";
@@ -36,7 +36,6 @@ struct CalibrateCommand {
   std::string graph;
   std::string cluster = "h100-8x";
   std::optional<price::Execution> execution;
-  std::optional<int64_t> steps;
   std::string date;
   std::string output;
   bool json = false;
@@ -47,8 +46,6 @@ struct CalibrateCommand {
     flags.Option("--graph=FILE", graph, "graph of one rank whose steps were traced");
     flags.Option("--cluster", cluster, "cluster to change: a name, or a JSON file");
     DeclareExecution(flags, execution);
-    flags.Option("--steps", steps, "steps in a trace that does not mark them (default: 1)",
-                 {.least = 1});
     flags.Option("--date", date, "date of the measurement, as in 2026-11-19, for the sources");
     flags.Section("Output");
     flags.Option("-o,--output=FILE", output,
@@ -87,7 +84,7 @@ Result<price::CalibrationInput> CalibrateCommand::Read(const std::optional<Modul
       HEDDLE_TRY(price::NcclTable table, price::ReadNcclTable(text, file));
       input.tables.push_back(std::move(table));
     } else {
-      HEDDLE_TRY(price::TracedStep step, price::ReadTrace(std::move(text), file, steps));
+      HEDDLE_TRY(price::TracedStep step, price::ReadTracedStep(std::move(text), file));
       traced.push_back(step);
     }
   }
@@ -101,8 +98,7 @@ Result<price::CalibrationInput> CalibrateCommand::Read(const std::optional<Modul
       for (size_t i = 0; i < price::kKernelClassCount; ++i) mean.busy[i] += one.busy[i];
       mean.kernels += one.kernels / count;
       mean.steps += one.steps;
-      if (one.length)
-        mean.length = mean.length.value_or(Nanos{}) + Nanos{one.length->value / count};
+      mean.length += Nanos{one.length.value / count};
     }
     for (Nanos& busy : mean.busy) busy.value /= count;
   }
@@ -136,17 +132,15 @@ void CalibrateCommand::Print(const price::Calibration& calibration,
     if (input.step) {
       out["steps"] = input.step->steps;
       out["kernels"] = input.step->kernels;
-      if (input.step->length) out["step_ms"] = Millis(*input.step->length);
+      out["step_ms"] = Millis(input.step->length);
     }
     out["notes"] = calibration.notes;
     PrintJson(out, streams);
     return;
   }
   if (input.step) {
-    streams.out << fmt::format("{} of {} each", Counted(input.step->steps, "step"),
-                               Counted(input.step->kernels, "kernel"));
-    if (input.step->length) streams.out << ", " << Format(*input.step->length);
-    streams.out << "\n\n";
+    streams.out << fmt::format("{} of {} each, {}\n\n", Counted(input.step->steps, "step"),
+                               Counted(input.step->kernels, "kernel"), Format(input.step->length));
   }
   streams.out << table.Format();
   for (const std::string& note : calibration.notes) streams.out << "\nnote: " << note << "\n";

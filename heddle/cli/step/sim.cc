@@ -13,7 +13,8 @@ struct SimCommand {
   static constexpr const char* kNote =
       "Without FILE, captures and plans a model, and compares its pipeline with another one. "
       "Allocates no weights and needs no device. Clusters: h100-8x, h100-500w-8x, h200-8x, "
-      "b200-8x, a100-8x, cpu, h100-autoparallel, or a JSON file. docs/cost.md describes clusters and files of measured "
+      "b200-8x, a100-8x, cpu, h100-autoparallel, or a JSON file. docs/cost.md describes clusters "
+      "and files of measured "
       "times, docs/report.md the report of --html.";
   static constexpr const char* kExamples =
       "heddle sim final.hd --cluster=h100-8x\n"

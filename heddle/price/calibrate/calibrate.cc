@@ -23,15 +23,6 @@ double Ratio(Nanos above, Nanos below) {
   return static_cast<double>(above.value) / static_cast<double>(below.value);
 }
 
-KernelClass ClassOf(const Op& op) {
-  switch (FamilyOf(op)) {
-    case OpFamily::matmul: return KernelClass::kProducts;
-    case OpFamily::attention: return KernelClass::kAttention;
-    case OpFamily::optimizer: return KernelClass::kOptimizer;
-    default: return KernelClass::kElements;
-  }
-}
-
 class Calibrator {
  public:
   Calibrator(const CalibrationInput& input, const std::string& file, nlohmann::ordered_json& json)
@@ -55,7 +46,8 @@ class Calibrator {
     for (NodeId id : graph.nodes()) {
       const NodeCost& cost = costs.nodes[id];
       bool moves = cost.stream != NodeCost::kCompute;
-      auto at = static_cast<size_t>(moves ? KernelClass::kCollectives : ClassOf(graph.op(id)));
+      auto at =
+          static_cast<size_t>(moves ? KernelClass::kCollectives : PricedAs(graph.op(id).family));
       times[at] += moves ? cost.pack + cost.collective.total() : cost.compute;
     }
     return times;

@@ -24,6 +24,8 @@ enum class KernelClass : uint8_t {
 };
 inline constexpr size_t kKernelClassCount = 6;
 std::string_view Name(KernelClass kernels);
+// `kernel_class`: that of a span (kernel_class.h), or the family of an op.
+KernelClass PricedAs(std::string_view kernel_class);
 
 // Time of a traced step by class. Kernels that run at the same time count separately.
 struct TracedStep {
@@ -31,8 +33,8 @@ struct TracedStep {
   int64_t kernels = 0;
   // Steps in the trace, whose mean this is.
   int64_t steps = 1;
-  // The mean length of a step; none if the trace does not mark steps.
-  std::optional<Nanos> length;
+  // The mean length of a step.
+  Nanos length;
 };
 
 // A table of nccl-tests: the time of a collective by size, as NCCL counts it.
@@ -47,10 +49,8 @@ struct NcclTable {
   std::vector<Row> rows;
 };
 
-// A trace in Chrome's format, of PyTorch's profiler or of `heddle train --profile`, optionally
-// compressed by gzip. `steps`: those of the trace, if it does not mark them.
-Result<TracedStep> ReadTrace(std::string text, const std::string& file,
-                             std::optional<int64_t> steps);
+// Reads a trace of a device (trace_file.h).
+Result<TracedStep> ReadTracedStep(std::string text, const std::string& file);
 
 // Whether a text is the output of nccl-tests.
 bool IsNcclTable(std::string_view text);

@@ -14,34 +14,9 @@
 namespace heddle {
 namespace {
 
-// The lane with the most work.
-size_t BusiestLane(const Trace& trace) {
-  std::vector<Nanos> busy(trace.lanes.size());
-  for (const TraceSpan& span : trace.spans) busy[span.lane] += span.end - span.begin;
-  return static_cast<size_t>(std::ranges::max_element(busy) - busy.begin());
-}
-
-// The length of the sequence that the list repeats up to its end, at least twice and over at least
-// half of the list. A list without such a sequence has its own length.
-size_t PeriodAtEnd(const std::vector<std::string_view>& names) {
-  // The failure function of Knuth, Morris and Pratt, of the reversed list.
-  std::vector<std::string_view> reversed(names.rbegin(), names.rend());
-  std::vector<size_t> border(reversed.size());
-  size_t period = names.size();
-  for (size_t i = 1; i < reversed.size(); ++i) {
-    size_t k = border[i - 1];
-    while (k > 0 && reversed[i] != reversed[k]) k = border[k - 1];
-    border[i] = k + (reversed[i] == reversed[k] ? 1 : 0);
-    size_t length = i + 1;
-    size_t repeated = length - border[i];
-    if (2 * length >= names.size() && 2 * repeated <= length) period = repeated;
-  }
-  return period;
-}
-
-Nanos EndOf(const Trace& trace) {
+Nanos EndOf(const price::Trace& trace) {
   Nanos end;
-  for (const TraceSpan& span : trace.spans) end = std::max(end, span.end);
+  for (const price::TraceSpan& span : trace.spans) end = std::max(end, span.end);
   return end;
 }
 
@@ -63,10 +38,10 @@ void SumClasses(Profile& profile) {
   std::map<std::string, ClassTimes> sums;
   auto ranks = static_cast<double>(profile.ranks.size());
   for (size_t r = 0; r < profile.ranks.size(); ++r) {
-    const MeasuredSteps& steps = profile.steps[r];
+    const price::TracedSteps& steps = profile.steps[r];
     double share = 1 / (ranks * static_cast<double>(steps.count()));
     std::map<std::string, Nanos> times;
-    for (const TraceSpan& span : profile.ranks[r].spans) {
+    for (const price::TraceSpan& span : profile.ranks[r].spans) {
       if (span.begin < steps.edges[0]) continue;
       times[span.kernel_class] += span.end - span.begin;
       sums[span.kernel_class].launches += share;
@@ -76,7 +51,7 @@ void SumClasses(Profile& profile) {
   }
   if (profile.simulated) {
     for (auto& [name, times] : sums) times.simulated = Nanos{};
-    for (const TraceSpan& span : profile.simulated->spans) {
+    for (const price::TraceSpan& span : profile.simulated->spans) {
       std::optional<Nanos>& time = sums[span.kernel_class].simulated;
       time = time.value_or(Nanos{}) + (span.end - span.begin);
     }
@@ -103,7 +78,8 @@ nlohmann::ordered_json Millis(std::optional<Nanos> time) {
 }
 
 // The spans of a step as columns, and its lanes.
-nlohmann::ordered_json PageTrace(const Trace& trace, Nanos from, Nanos to, std::string_view title) {
+nlohmann::ordered_json PageTrace(const price::Trace& trace, Nanos from, Nanos to,
+                                 std::string_view title) {
   nlohmann::ordered_json data = {{"title", title}, {"lanes", trace.lanes}};
   std::map<std::string_view, size_t> strings;
   std::vector<std::string_view> texts;
@@ -114,7 +90,7 @@ nlohmann::ordered_json PageTrace(const Trace& trace, Nanos from, Nanos to, std::
   };
   for (const char* column : {"begin", "end", "lane", "name", "kind"})
     data[column] = nlohmann::ordered_json::array();
-  for (const TraceSpan& span : trace.spans) {
+  for (const price::TraceSpan& span : trace.spans) {
     if (span.begin < from || span.begin >= to) continue;
     data["begin"].push_back((span.begin - from).value);
     data["end"].push_back((span.end - from).value);
@@ -128,26 +104,9 @@ nlohmann::ordered_json PageTrace(const Trace& trace, Nanos from, Nanos to, std::
 
 }  // namespace
 
-MeasuredSteps FindSteps(const Trace& trace) {
-  size_t lane = BusiestLane(trace);
-  std::vector<std::string_view> names;
-  std::vector<Nanos> begins;
-  for (const TraceSpan& span : trace.spans) {
-    if (span.lane != lane) continue;
-    names.push_back(span.name);
-    begins.push_back(span.begin);
-  }
-  size_t period = PeriodAtEnd(names);
-  MeasuredSteps steps;
-  for (size_t at = names.size() % period; at < names.size(); at += period)
-    steps.edges.push_back(begins[at]);
-  steps.edges.push_back(EndOf(trace));
-  return steps;
-}
-
 Nanos Profile::step() const {
   Nanos slowest;
-  for (const MeasuredSteps& rank : steps) slowest = std::max(slowest, rank.step());
+  for (const price::TracedSteps& rank : steps) slowest = std::max(slowest, rank.step());
   return slowest;
 }
 
@@ -169,12 +128,12 @@ Result<Profile> LoadProfile(const std::string& path, const std::string& simulate
     if (prediction.empty() && std::filesystem::exists(beside, error)) prediction = beside;
   }
   for (const std::string& file : files) {
-    HEDDLE_TRY(Trace trace, ReadTrace(file));
-    profile.steps.push_back(FindSteps(trace));
+    HEDDLE_TRY(price::Trace trace, price::ReadTrace(file));
+    profile.steps.push_back(price::FindSteps(trace));
     profile.ranks.push_back(std::move(trace));
   }
   if (!prediction.empty()) {
-    HEDDLE_TRY(profile.simulated, ReadTrace(prediction));
+    HEDDLE_TRY(profile.simulated, price::ReadTrace(prediction));
   }
   SumClasses(profile);
   return profile;

@@ -8,27 +8,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "heddle/report/profile/trace_file.h"
+#include "heddle/price/trace/trace_file.h"
 
 namespace heddle {
 
 // The simulated step in a folder of traces.
 inline constexpr std::string_view kSimulatedTrace = "simulated.json";
-
-// The steps of a measured trace.
-struct MeasuredSteps {
-  // Where each step begins, and where the last one ends.
-  std::vector<Nanos> edges;
-
-  size_t count() const { return edges.size() - 1; }
-  // The mean time from the begin of a step to that of the next.
-  Nanos step() const {
-    return Nanos{(edges.back() - edges[0]).value / static_cast<int64_t>(count())};
-  }
-};
-// Finds steps that launch the same work in the same order. A trace without a repetition is one
-// step.
-MeasuredSteps FindSteps(const Trace& trace);
 
 // The work of one class in a step, of all lanes. Means over the ranks.
 struct ClassTimes {
@@ -41,9 +26,9 @@ struct ClassTimes {
 
 struct Profile {
   // One per rank.
-  std::vector<Trace> ranks;
-  std::vector<MeasuredSteps> steps;
-  std::optional<Trace> simulated = {};
+  std::vector<price::Trace> ranks;
+  std::vector<price::TracedSteps> steps;
+  std::optional<price::Trace> simulated = {};
   // The largest time first.
   std::vector<ClassTimes> classes;
 

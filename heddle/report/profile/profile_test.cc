@@ -83,7 +83,7 @@ TEST(Profile, FindsStepsAndSumsClasses) {
   EXPECT_NEAR(Class(*profile, "matmul").launches, 2, 1e-9);
   EXPECT_EQ(Class(*profile, "norm").measured.value, 10'000);
   EXPECT_EQ(Class(*profile, "optimizer").measured.value, 40'000);
-  EXPECT_EQ(Class(*profile, "move").measured.value, 2'000) << "a copy, and not the fill before";
+  EXPECT_EQ(Class(*profile, "copy").measured.value, 2'000) << "a copy, and not the fill before";
   EXPECT_FALSE(profile->simulated_step());
 }
 

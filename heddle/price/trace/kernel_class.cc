@@ -1,19 +1,21 @@
-#include "heddle/report/profile/kernel_class.h"
+#include "heddle/price/trace/kernel_class.h"
 
+#include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "heddle/core/ops/families.h"
 #include "heddle/core/ops/ops.h"
 
-namespace heddle {
+namespace heddle::price {
 namespace {
 
 struct NamePart {
   std::string_view text;
   std::string_view kernel_class;
 };
-// The first part that a kernel's name contains decides. Flash attention comes before the matrix
-// products of CUTLASS that it is built from.
+// The first part that a kernel's name contains, in lower case, decides. Flash attention comes
+// before the matrix products of CUTLASS that it is built from.
 constexpr NamePart kParts[] = {
     {"nccl", "collective"},
     {"flash", "attention"},
@@ -25,10 +27,13 @@ constexpr NamePart kParts[] = {
     {"nvjet", "matmul"},
     {"gemm", "matmul"},
     {"gemv", "matmul"},
+    {"xmma", "matmul"},
+    {"triton_mm", "matmul"},
     {"cutlass", "matmul"},
     {"cublas", "matmul"},
-    {"splitK", "matmul"},
+    {"splitk", "matmul"},
     {"adam", "optimizer"},
+    {"multi_tensor", "optimizer"},
     {"squared_norm", "reduce"},
     {"nll_loss", "loss"},
     {"softmax", "loss"},
@@ -42,8 +47,6 @@ constexpr NamePart kParts[] = {
     {"norm_weight", "norm"},
     {"reduce", "reduce"},
     {"copy", "move"},
-    {"Memset", "move"},
-    {"Memcpy", "move"},
     {"elementwise", "pointwise"},
 };
 // Kernels of Heddle's own.
@@ -86,16 +89,19 @@ std::string ClassOfAtenOp(std::string_view name) {
 }  // namespace
 
 std::string KernelClass(std::string_view category, std::string_view name) {
-  if (category == "collective") return std::string(category);
-  if (IsFamily(category)) return std::string(category);
+  if (category == "collective" || IsFamily(category)) return std::string(category);
+  if (category.starts_with("gpu_mem")) return "copy";
   if (name.starts_with("aten::")) return ClassOfAtenOp(name.substr(6));
   for (const NamePart& own : kOwn) {
     if (name == own.text) return std::string(own.kernel_class);
   }
+  std::string lower(name);
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   for (const NamePart& part : kParts) {
-    if (name.find(part.text) != std::string_view::npos) return std::string(part.kernel_class);
+    if (lower.find(part.text) != std::string::npos) return std::string(part.kernel_class);
   }
-  return category.starts_with("gpu_mem") ? "move" : "other";
+  return "other";
 }
 
-}  // namespace heddle
+}  // namespace heddle::price
