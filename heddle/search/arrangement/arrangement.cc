@@ -116,6 +116,11 @@ std::string Format(const Arrangement& arrangement, bool with_method) {
 
 namespace {
 
+// Whether groups of this many ranks fill whole nodes, or share nodes evenly.
+bool FillsNodes(int64_t ranks, int64_t node_devices) {
+  return ranks % node_devices == 0 || node_devices % ranks == 0;
+}
+
 // Adds every arrangement with these degrees of tensor and context parallelism.
 void AddArrangements(const ArrangementSpace& space, Arrangement one,
                      std::vector<Arrangement>& out) {
@@ -123,9 +128,7 @@ void AddArrangements(const ArrangementSpace& space, Arrangement one,
   if (space.global_batch % data != 0) return;
   const int64_t rank_sequences = space.global_batch / data;
   for (int64_t replicate : Divisors(data)) {
-    int64_t copy = space.devices / replicate;
-    bool fills_nodes = copy % space.node_devices == 0 || space.node_devices % copy == 0;
-    if (replicate > 1 && !fills_nodes) continue;
+    if (replicate > 1 && !FillsNodes(space.devices / replicate, space.node_devices)) continue;
     one.replicate = replicate;
     one.shard = data / replicate;
     for (int64_t micro : MicroBatches(rank_sequences, one, space.one_pass)) {
@@ -145,6 +148,7 @@ std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
   for (int64_t tensor : Divisors(space.devices)) {
     if (tensor > space.node_devices) continue;
     for (int64_t context : Divisors(space.devices / tensor)) {
+      if (context > 1 && !FillsNodes(tensor * context, space.node_devices)) continue;
       for (bool heads : {false, true}) {
         if (context == 1 && heads) continue;
         Arrangement one{.tensor = tensor, .context = context, .context_heads = heads};

@@ -23,8 +23,10 @@
 namespace heddle {
 namespace {
 
-// The positions of a tile of attention kernels. Context parallelism does not divide tiles.
-constexpr int64_t kLeastPositions = 128;
+// Matrix products of fewer rows leave devices idle.
+constexpr int64_t kLeastPositions = 1024;
+// From this length on, a sequence may be worth dividing although every device could have its own.
+constexpr int64_t kLongSequence = 16384;
 
 struct SearchCommand {
   static constexpr const char* kName = "search";
@@ -134,6 +136,8 @@ bool SearchCommand::Supports(const run::ModelConfig& config,
   if (!CheckHeads(config, arrangement.tensor).ok()) return false;
   const int64_t context = arrangement.context;
   if (context == 1) return true;
+  const int64_t sequences = global_batch != 0 ? global_batch : devices * model.local_batch_size;
+  if (model.seq_len < kLongSequence && sequences >= devices) return false;
   const bool heads = arrangement.context_heads;
   if (heads && !MayExchangeHeads(config, context * arrangement.tensor)) return false;
   ModelOptions flags = model;
