@@ -102,6 +102,7 @@ Exercised ExerciseCosts(const std::string& text) {
       price::CostOptions options;
       options.collectives = collectives;
       options.execution = price::Execution::kCompiled;
+      options.fused = true;
       Result<price::CostModel> model = price::CostModel::Make(on, options, measured);
       if (!model.ok()) continue;
       Result<price::Simulation> s = price::Simulate(module, module.graphs[0], *model, {});

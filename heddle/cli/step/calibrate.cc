@@ -103,6 +103,7 @@ Result<price::CalibrationInput> CalibrateCommand::Read(const std::optional<Modul
     for (Nanos& busy : mean.busy) busy.value /= count;
   }
   if (module) input.module = &*module;
+  input.options.fused = true;
   input.options.execution = execution.value_or(price::Execution::kHeddle);
   std::string of = input.step ? fmt::format(", {}", Counted(input.step->steps, "step")) : "";
   input.source = fmt::format("heddle calibrate: {}{}{}", Counted(files.size(), "file"), of,

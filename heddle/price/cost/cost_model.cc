@@ -70,6 +70,12 @@ CollectiveCost TransferCost(const Cluster& cluster, Bytes bytes, bool between_no
   return {first, all - first, Links::kNone};
 }
 
+CostModel CostModel::Additive() const {
+  CostModel out = *this;
+  out.options_.fused = false;
+  return out;
+}
+
 Bytes CostModel::DevicePeak(Bytes peak) const {
   const ExecutionFigures& figures = cluster_.device.Under(options_.execution);
   auto lost = static_cast<int64_t>(static_cast<double>(peak.value) * figures.fragmentation);

@@ -26,6 +26,9 @@ struct CostOptions {
   std::optional<int64_t> nodes;
   CollectiveModel collectives = CollectiveModel::kNative;
   Execution execution = Execution::kHeddle;
+  // Prices ops that the execution fuses as one kernel. The time of a node then depends on its
+  // neighbours. Without it, times of nodes add up, as the bounds of searches require.
+  bool fused = false;
   TimelineRules rules = {};
   // Distribution of rows over experts.
   ExpertSkew expert_skew = {};
@@ -140,6 +143,8 @@ class CostModel {
 
   const Cluster& cluster() const { return cluster_; }
   const CostOptions& options() const { return options_; }
+  // The same model without fused kernels.
+  CostModel Additive() const;
   // The number of nodes for the ranks of `mesh`: from the options, or as many as necessary. Fails
   // if the mesh does not fit.
   Result<int64_t> NodesFor(const Mesh& mesh) const;

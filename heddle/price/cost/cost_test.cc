@@ -320,6 +320,7 @@ Nanos TimeOfStep(const Cluster& cluster, Execution execution, int64_t rows, int6
   EXPECT_TRUE(module.ok()) << Text(module.diagnostics());
   CostOptions options;
   options.execution = execution;
+  options.fused = true;
   GraphCosts costs = *CostModel::Make(cluster, options)->Price(*module, module->graphs[0]);
   Nanos sum;
   for (NodeId id : module->graphs[0].nodes())

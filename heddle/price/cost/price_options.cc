@@ -9,6 +9,7 @@ Result<CostModel> PriceOptions::Load() const {
                  "--fuse is another name of --runtime.execution=compiled, and "
                  "--runtime.execution={} is given; drop one",
                  Name(*chosen_execution));
+  options.fused = true;
   options.execution = fuse ? Execution::kCompiled : chosen_execution.value_or(execution);
   HEDDLE_TRY(options.expert_skew, ParseExpertSkew(expert_load));
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));

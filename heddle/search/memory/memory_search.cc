@@ -25,13 +25,16 @@ Result<std::unique_ptr<MemorySearch>> MemorySearch::Make(const Module& module,
                                                          const compile::Pipeline& after,
                                                          const price::CostModel& model,
                                                          bool offloads) {
-  HEDDLE_TRY(RunTimes times, FindRunTimes(module, model));
-  return std::make_unique<MemorySearch>(module, after, model, std::move(times), offloads);
+  price::CostModel additive = model.Additive();
+  HEDDLE_TRY(RunTimes times, FindRunTimes(module, additive));
+  return std::make_unique<MemorySearch>(module, after, std::move(additive), std::move(times),
+                                        offloads);
 }
 
 MemorySearch::MemorySearch(const Module& module, const compile::Pipeline& after,
-                           const price::CostModel& model, RunTimes times, bool offloads)
-    : trials_(module, after, model),
+                           price::CostModel additive, RunTimes times, bool offloads)
+    : costs_(std::move(additive)),
+      trials_(module, after, costs_),
       weights_(module.graphs[0]),
       blocks_(module.graphs[0]),
       times_(std::move(times)),

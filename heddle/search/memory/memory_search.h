@@ -20,14 +20,14 @@ namespace heddle::search {
 
 class MemorySearch {
  public:
-  // `clean` has run on `module`, which has one local graph; `after` runs after the decisions. All
-  // arguments must outlive this object. `offloads`: activations may move to the host, whose memory
-  // does not count.
+  // `clean` has run on `module`, which has one local graph; `after` runs after the decisions. Both
+  // must outlive this object. `offloads`: activations may move to the host, whose memory does not
+  // count. Ops have the times of separate kernels, because bounds are sums of them.
   static Result<std::unique_ptr<MemorySearch>> Make(const Module& module,
                                                     const compile::Pipeline& after,
                                                     const price::CostModel& model,
                                                     bool offloads = true);
-  MemorySearch(const Module& module, const compile::Pipeline& after, const price::CostModel& model,
+  MemorySearch(const Module& module, const compile::Pipeline& after, price::CostModel additive,
                RunTimes times, bool offloads);
   MemorySearch(const MemorySearch&) = delete;
   MemorySearch& operator=(const MemorySearch&) = delete;
@@ -72,6 +72,7 @@ class MemorySearch {
   Result<MemoryChoice> Infeasible(Bytes budget) const;
   Nanos BoundFor(Bytes budget, Nanos step) const;
 
+  price::CostModel costs_;
   Trials trials_;
   Weights weights_;
   Blocks blocks_;
