@@ -108,7 +108,8 @@ class GraphPricer {
     }
     // The rules of another program include its own view of launches.
     bool native = model_.options().rules.author.empty();
-    if (native && model_.options().fused && figures_.fuse) PriceFused(device_, figures_, graph_, costs_);
+    if (native && model_.options().fused && figures_.fuse)
+      PriceFused(device_, figures_, graph_, costs_);
     if (native) WaitForStragglers();
     if (index_) TakeMeasuredNodes();
     if (native) WaitForHost();

@@ -51,10 +51,10 @@ struct ArrangementSpace {
   std::function<bool(const Arrangement&)> supports;
 };
 
-// Returns every arrangement in which all ranks have equally many sequences and experts. The ranks of
-// a replica, and those of a sequence, fill whole nodes, or share nodes evenly. Per mesh, at most 16 numbers of
-// micro-batches: those with the fewest sequences per micro-batch. With context parallelism, a rank
-// has one sequence per micro-batch.
+// Returns every arrangement in which all ranks have equally many sequences and experts. The ranks
+// of a replica, and those of a sequence, fill whole nodes, or share nodes evenly. Per mesh, at most
+// 16 numbers of micro-batches: those with the fewest sequences per micro-batch. With context
+// parallelism, a rank has one sequence per micro-batch.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
 
 }  // namespace heddle::search

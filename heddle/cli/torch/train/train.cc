@@ -106,7 +106,8 @@ Status TrainingScreen::WriteSimulation(const TrainingJob& job, const std::string
     Note("no simulation next to the profile: the step has several micro-batches");
     return Done{};
   }
-  HEDDLE_TRY(price::CostModel costs, price::CostModel::Make(*job.cluster(), {.nodes = {}, .fused = true}));
+  HEDDLE_TRY(price::CostModel costs,
+             price::CostModel::Make(*job.cluster(), {.nodes = {}, .fused = true}));
   const Graph& graph = SharedProgram(job.step());
   HEDDLE_TRY(price::Simulation simulation, price::Simulate(job.step(), graph, costs, {}));
   return WriteFile(folder + "/" + std::string(kSimulatedTrace),
