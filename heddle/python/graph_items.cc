@@ -221,7 +221,7 @@ void BindNode(nb::module_& module) {
             return out;
           },
           nb::sig("def attrs(self) -> dict[str, typing.Any]"),
-          "The arguments that are no tensors, without those that have their defaults.")
+          "The arguments that are no tensors. Arguments with their default values are left out.")
       .def_prop_ro(
           "tensors", &TensorsOf,
           nb::sig("def tensors(self) -> dict[str | int, Value | list[Value | None] | None]"),
@@ -316,7 +316,7 @@ void BindValue(nb::module_& module) {
             if (keep == Keep::kDefault) return std::nullopt;
             return std::string(Name(keep));
           },
-          "What is decided about it for backward, as `must_save`; None without a decision.")
+          "The decision to keep it for backward or not, as `must_save`; None without a decision.")
       .def_prop_ro(
           "role",
           [](const ValueView& self) -> std::optional<std::string> {
@@ -336,7 +336,7 @@ void BindValue(nb::module_& module) {
           [](const ValueView& self) {
             return self.input() != nullptr ? self.input()->label : std::string();
           },
-          "The full name of a parameter or buffer, or what else the input is called.")
+          "The full name of a parameter or buffer; the label of another input.")
       .def_prop_ro(
           "unit",
           [](const ValueView& self) {

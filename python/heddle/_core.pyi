@@ -54,7 +54,7 @@ class Node:
     @property
     def attrs(self) -> dict[str, Any]:
         """
-        The arguments that are no tensors, without those that have their defaults.
+        The arguments that are no tensors. Arguments with their default values are left out.
         """
 
     @property
@@ -133,7 +133,7 @@ class Value:
     @property
     def keep(self) -> str | None:
         """
-        What is decided about it for backward, as `must_save`; None without a decision.
+        The decision to keep it for backward or not, as `must_save`; None without a decision.
         """
 
     @property
@@ -146,9 +146,7 @@ class Value:
 
     @property
     def label(self) -> str:
-        """
-        The full name of a parameter or buffer, or what else the input is called.
-        """
+        """The full name of a parameter or buffer; the label of another input."""
 
     @property
     def unit(self) -> str:

@@ -140,7 +140,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"parallelism.pipeline_parallel_schedule_csv", kRefused,
      "a step has a schedule by name; `heddle schedule FILE` checks and times a file", ""},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", kIgnored,
-     "Heddle does not hide the exchanges of one micro-batch behind another yet"},
+     "Heddle does not overlap the exchanges of a micro-batch with compute of another yet"},
     {"parallelism.module_fqns_per_model_part", kRefused, kSplitPoints, "None"},
     {"experimental.pipeline_parallel_degree", kAlias, "parallelism.pipeline_parallel_degree"},
     {"experimental.pipeline_parallel_schedule", kAlias, "parallelism.pipeline_parallel_schedule"},

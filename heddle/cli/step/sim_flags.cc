@@ -49,7 +49,7 @@ void DeclarePrices(Flags& flags, price::PriceOptions& prices, std::string_view c
       {{Name(price::CollectiveModel::kNative), price::CollectiveModel::kNative},
        {Name(price::CollectiveModel::kNccl), price::CollectiveModel::kNccl}});
   DeclareExecution(flags, prices.chosen_execution);
-  flags.Switch("--fuse", prices.fuse, "another name of --runtime.execution=compiled");
+  flags.Switch("--fuse", prices.compiled, "another name of --runtime.execution=compiled");
   flags.Option("--expert_load", prices.expert_load,
                "distribution of tokens over experts: uniform, zipf:1.2, or a file with the tokens "
                "of each expert, such as --metrics.jsonl of `heddle train`; the most loaded rank "

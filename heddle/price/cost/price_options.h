@@ -9,9 +9,10 @@
 namespace heddle::price {
 
 struct PriceOptions : CostOptions {
-  // Overrides `execution`. `fuse` is another name of `compiled`.
+  // Overrides `execution`.
   std::optional<Execution> chosen_execution = {};
-  bool fuse = false;
+  // The flag `--fuse`, another name of the execution `compiled`.
+  bool compiled = false;
   // A name, or a JSON file.
   std::string cluster = "h100-8x";
   // A file with measured times; empty: none.

@@ -158,20 +158,20 @@ size_t PeriodAtEnd(const std::vector<std::string_view>& names) {
   return period;
 }
 
-Nanos EndOf(const Trace& trace) {
-  Nanos end;
-  for (const TraceSpan& span : trace.spans) end = std::max(end, span.end);
-  return end;
-}
-
 TracedSteps EqualParts(const Trace& trace) {
   TracedSteps steps;
   auto count = static_cast<int64_t>(trace.marked.size());
-  for (int64_t i = 0; i <= count; ++i) steps.edges.push_back({EndOf(trace).value * i / count});
+  for (int64_t i = 0; i <= count; ++i) steps.edges.push_back({trace.end().value * i / count});
   return steps;
 }
 
 }  // namespace
+
+Nanos Trace::end() const {
+  Nanos last;
+  for (const TraceSpan& span : spans) last = std::max(last, span.end);
+  return last;
+}
 
 Result<Trace> ParseTrace(std::string text, const std::string& file, TraceWork wanted) {
   HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::move(text), file, Diag::kJson));
@@ -203,7 +203,7 @@ TracedSteps FindSteps(const Trace& trace) {
   TracedSteps steps;
   for (size_t at = names.size() % period; at < names.size(); at += period)
     steps.edges.push_back(begins[at]);
-  steps.edges.push_back(EndOf(trace));
+  steps.edges.push_back(trace.end());
   return steps;
 }
 

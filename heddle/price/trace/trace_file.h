@@ -30,6 +30,9 @@ struct Trace {
   bool on_device = false;
   // Steps that PyTorch's profiler marked, as the host ran them.
   std::vector<Nanos> marked;
+
+  // The end of the last span.
+  Nanos end() const;
 };
 
 enum class TraceWork : uint8_t { kAny, kDevice };

@@ -278,14 +278,15 @@ class StepWriter {
 
 }  // namespace
 
-std::string PageQuoted(std::string_view text) {
-  std::string quoted =
-      nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+std::string PageJson(const nlohmann::ordered_json& json) {
+  std::string text = json.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
   // `</script` would end the script, and `<!--` has a meaning in HTML.
-  for (size_t at = quoted.find('<'); at != std::string::npos; at = quoted.find('<', at))
-    quoted.replace(at, 1, "\\u003c");
-  return quoted;
+  for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
+    text.replace(at, 1, "\\u003c");
+  return text;
 }
+
+std::string PageQuoted(std::string_view text) { return PageJson(nlohmann::ordered_json(text)); }
 
 std::string FormatStepData(const SimulatedStep& step, std::span<const compile::PassRecord> passes) {
   return StepWriter(step).Write(passes);

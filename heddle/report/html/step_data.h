@@ -8,12 +8,16 @@
 #include <span>
 #include <string>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "heddle/compile/manager/manager.h"
 #include "heddle/report/comparison.h"
 
 namespace heddle {
 
-// Any bytes as JSON inside a script element: only ASCII, and no `<`.
+// JSON inside a script element: only ASCII, and no `<`.
+std::string PageJson(const nlohmann::ordered_json& json);
+// Any bytes as such JSON.
 std::string PageQuoted(std::string_view text);
 
 // `passes`: the passes that produced the step, if known.

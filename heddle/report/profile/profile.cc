@@ -14,12 +14,6 @@
 namespace heddle {
 namespace {
 
-Nanos EndOf(const price::Trace& trace) {
-  Nanos end;
-  for (const price::TraceSpan& span : trace.spans) end = std::max(end, span.end);
-  return end;
-}
-
 std::vector<std::string> TracesIn(const std::string& folder) {
   std::vector<std::string> paths;
   std::error_code error;
@@ -111,7 +105,7 @@ Nanos Profile::step() const {
 }
 
 std::optional<Nanos> Profile::simulated_step() const {
-  return simulated ? std::optional(EndOf(*simulated)) : std::nullopt;
+  return simulated ? std::optional(simulated->end()) : std::nullopt;
 }
 
 Result<Profile> LoadProfile(const std::string& path, const std::string& simulated) {
@@ -192,7 +186,7 @@ std::string FormatProfilePage(const Profile& profile) {
                                "measured: " + profile.ranks[r].file));
   }
   if (profile.simulated)
-    traces.push_back(PageTrace(*profile.simulated, Nanos{}, EndOf(*profile.simulated),
+    traces.push_back(PageTrace(*profile.simulated, Nanos{}, profile.simulated->end(),
                                "simulated: " + profile.simulated->file));
   data["traces"] = std::move(traces);
   std::string scripts;
@@ -201,10 +195,7 @@ std::string FormatProfilePage(const Profile& profile) {
   ReplaceMark(page, "/*style*/", PageFile("style"));
   ReplaceMark(page, "/*script*/", scripts);
   // Insert user texts last, because they may contain marks.
-  std::string text = data.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  for (size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at))
-    text.replace(at, 1, "\\u003c");
-  ReplaceMark(page, "/*data*/", text);
+  ReplaceMark(page, "/*data*/", PageJson(data));
   return page;
 }
 
