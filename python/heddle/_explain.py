@@ -92,6 +92,9 @@ def _what(error: Exception, subject: str) -> tuple[str, str, str]:
     if "fake impl" in text or "register_fake" in text:
         hint = "register a kernel without data for it: torch.library.register_fake"
         return "capture-opaque", f"{subject} calls an op that cannot be traced: {text}", hint
+    if "backward through the graph a second time" in text:
+        hint = "return the loss without calling `backward`; the step has the gradients"
+        return "capture-loss", f"{subject} runs backward itself", hint
     if "device" in text and ("Unhandled FakeTensor Device" in text or "same device" in text):
         hint = "make tensors on the device of an input, as `torch.zeros(..., device=x.device)`"
         return "capture-device", f"{subject} mixes devices: {_first_line(error)}", hint

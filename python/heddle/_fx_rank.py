@@ -17,7 +17,7 @@ def main(folder: str, rank: int) -> None:
     ranks = len(job["inputs"])
     torch.set_num_threads(job["threads"])
     torch.use_deterministic_algorithms(job["deterministic"], warn_only=True)
-    store = dist.FileStore(str(Path(folder, "store")), ranks)
+    store = dist.FileStore(str(Path(folder, "store")), ranks)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
     program = heddle.Program(heddle.Graph.parse(job["graph"]), cluster=job["cluster"])
     sizes = program.graph.mesh

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +72,26 @@ def check_devices(leaves: Sequence[Leaf]) -> None:
         )
 
 
+def _check_memory(leaves: Sequence[Leaf]) -> None:
+    """Raises for parameters that are different tensors in the same memory.
+
+    Eager updates such memory once for each of them; as parts of ranks they would be apart.
+    """
+    ranges = []
+    for leaf in leaves:
+        tensor = leaf.tensor
+        if leaf.role == "param" and tensor.device.type != "meta" and tensor.is_contiguous():
+            ranges.append((tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, leaf.label))
+    ranges = sorted(one for one in ranges if one[0] < one[1])
+    for (_, end, label), (begin, _, other) in itertools.pairwise(ranges):
+        if begin < end:
+            raise fail(
+                "model",
+                f"parameters `{label}` and `{other}` are different tensors in the same memory",
+                "tie them: assign the parameter itself, as `head.weight = embed.weight`",
+            )
+
+
 def state_of(model: nn.Module) -> tuple[list[Leaf], dict[int, int]]:
     """Parameters, then buffers, tied ones once; and the position of each tensor by `id`."""
     leaves: list[Leaf] = []
@@ -92,6 +113,7 @@ def state_of(model: nn.Module) -> tuple[list[Leaf], dict[int, int]]:
             positions[key] = len(leaves)
             leaves.append(Leaf(role, names[key][0], tensor, tuple(names[key][1:])))
     check_devices(leaves)
+    _check_memory(leaves)
     return leaves, positions
 
 
@@ -127,8 +149,16 @@ def flatten_batch(batch: Any) -> Batch:
         raise fail(
             "batch",
             f"the batch has no tensor: {type(batch).__name__}",
-            "give tensors, or heddle.Spec(shape, dtype), in any container",
+            "give tensors, or heddle.Spec(shape, dtype), in dictionaries, lists or tuples",
         )
+    labels = [leaf.label for leaf in leaves]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise fail(
+                "batch",
+                f"{labels.count(label)} tensors of the batch have the path `{label}`",
+                "rename a key: a path joins keys by dots",
+            )
 
     def rebuild(tensors: Sequence[Any]) -> Any:
         now = list(values)

@@ -139,8 +139,14 @@ def lend(
     def after(module: nn.Module, args: Any, result: Any) -> None:
         opened.pop().__exit__(None, None, None)
 
+    def close() -> None:
+        """An interrupt skips hooks, so scopes may be open."""
+        while opened:
+            opened.pop().__exit__(None, None, None)
+
     with contextlib.ExitStack() as stack:
         stack.callback(loan.end)
+        stack.callback(close)
         loan.start()
         for hook in (
             register_module_forward_pre_hook(before),

@@ -12,6 +12,8 @@
 | `distributed.tensor...._StridedShard`         | yes  | yes  | yes  | state as DTensors          |
 | `_dynamo.backends.common.aot_autograd`        | yes  | yes  | yes  | graphs of torch.compile    |
 | `_functorch.partitioners.default_partition`   | yes  | yes  | yes  | forward and backward       |
+| `fx.experimental.symbolic_shapes.ShapeEnv`    | yes  | yes  | yes  | sizes that are data        |
+| `_meta_registrations._meta_grouped_mm_common` | yes  | yes  | yes  | grouped products in f32    |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
 """
@@ -54,18 +56,58 @@ __all__ = [
     "UnsupportedOperatorException",
     "annotate",
     "aot_backend",
+    "cpu_grouped_products",
     "default_partition",
     "enable_python_dispatcher",
+    "fake_mode",
     "functional",
     "make_fx",
     "nested_compile",
     "preserve_node_meta",
+    "same_size",
     "strided_shard",
     "track_backward",
 ]
 
 # Collectives that return new tensors.
 functional: Any = torch.ops._c10d_functional
+
+
+def fake_mode(*, sizes_are_data: bool) -> FakeTensorMode:
+    """Tensors without data. Sizes may be numbers that are read from tensors."""
+    if not sizes_are_data:
+        return FakeTensorMode()
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=True))
+
+
+def same_size(one: Any, other: Any) -> None:
+    """States that two sizes, of which at least one is data, are equal."""
+    check: Any = torch._check
+    check(one == other)
+
+
+@contextlib.contextmanager
+def cpu_grouped_products() -> Iterator[None]:
+    """Lets `aten._grouped_mm` of fake tensors take what the CPU's kernel takes.
+
+    Its meta kernel has the limits of GPUs: bf16, and strides of 16 bytes.
+    """
+    meta: Any = torch._meta_registrations
+    before = meta._meta_grouped_mm_common
+
+    def common(mat_a: torch.Tensor, mat_b: torch.Tensor, **options: Any) -> Any:
+        if options.get("scale_a") is not None:
+            return before(mat_a, mat_b, **options)
+        make = meta._create_grouped_mm_output_tensor
+        return make(mat_a, mat_b, options["offs"], options["out_dtype"])
+
+    meta._meta_grouped_mm_common = common
+    try:
+        yield
+    finally:
+        meta._meta_grouped_mm_common = before
 
 
 def aot_backend(**compilers: Any) -> Any:

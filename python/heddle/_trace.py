@@ -181,12 +181,15 @@ class _Step:
 
 
 def fake_leaves(mode: FakeTensorMode, leaves: Sequence[Leaf]) -> list[Tensor]:
-    """Fake tensors on the CPU. On `meta` autograd loses gradients; fake CUDA needs a GPU build."""
+    """Fake tensors on the CPU. On `meta` autograd loses gradients; fake CUDA needs a GPU build.
+
+    They are contiguous, as parts of ranks are.
+    """
     with mode:
         return [
-            torch.empty_strided(
-                leaf.tensor.shape, leaf.tensor.stride(), dtype=leaf.tensor.dtype, device="cpu"
-            ).requires_grad_(leaf.trained)
+            torch.empty(leaf.tensor.shape, dtype=leaf.tensor.dtype, device="cpu").requires_grad_(
+                leaf.trained
+            )
             for leaf in leaves
         ]
 
@@ -215,12 +218,15 @@ def trace(
     """Traces forward and backward. `by_id` maps the model's tensors to leaves."""
     step = _Step(model, leaves, by_id, loss, param_dtype)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fakes = fake_leaves(mode, leaves)
+    # The caller may be in inference mode, whose tensors have no gradients.
+    with torch.inference_mode(False):
+        fakes = fake_leaves(mode, leaves)
     kernels = CudaKernels() if target == "cuda" else contextlib.nullcontext()
     with (
         mode,
         preserve_node_meta(),
         torch.autograd.set_multithreading_enabled(False),
+        torch.inference_mode(False),
         torch.enable_grad(),
         enable_python_dispatcher(),
         nested_compile(),

@@ -18,6 +18,7 @@ from ._functional import Functional, functionalize, mark
 from ._leaves import Spec, flatten_batch, state_of
 from ._losses import sum_means
 from ._source import Source, own_loss
+from ._torch_names import cpu_grouped_products
 from ._trace import Leaf, Traced, fail, trace
 from .errors import CaptureError, Diagnostic
 from .optim import AdamW
@@ -78,6 +79,11 @@ def _remarks(functional: Functional) -> list[str]:
         if torch.Tag.nondeterministic_seeded in target.tags and _draws(node):
             random[name] = random.get(name, 0) + 1
     found = [f"{op} is opaque to plans ({_times(count)})" for op, count in opaque.items()]
+    held = sum(value.dim() > 0 for value in functional.constants)
+    if held:
+        tensors = "a tensor" if held == 1 else f"{held} tensors"
+        what = "of neither model nor batch, with the values of the capture"
+        found.append(f"the step holds {tensors} {what}")
     found += [
         f"{op} draws random numbers ({_times(count)}); ranks draw other ones than one device"
         for op, count in random.items()
@@ -118,6 +124,10 @@ def _placed(error: CaptureError, function: Callable[..., Any]) -> CaptureError:
 def _check_arguments(model: Any, target: str, optimizer: Any, param_dtype: Any) -> None:
     if not isinstance(model, nn.Module):
         raise fail("model", f"the model is a {type(model).__name__}, expected an nn.Module")
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            message = f"{f'`{name}`' if name else 'the model'} is a {type(module).__name__}"
+            raise fail("model", message, "capture the module that it was scripted from")
     if target not in TARGETS:
         raise fail("target", f"target {target!r} is unknown", f"use one of {', '.join(TARGETS)}")
     if optimizer is not None and not isinstance(optimizer, AdamW):
@@ -178,8 +188,11 @@ def trace_step(
     for name, module in model.named_modules():
         names.setdefault(id(module), name)
 
+    kernels = cpu_grouped_products if target == "cpu" else contextlib.nullcontext
+
     def run(stack_traces: bool = False) -> Traced:
         with contextlib.ExitStack() as stack:
+            stack.enter_context(kernels())
             stack.enter_context(torch.random.fork_rng(devices=[]))
             stack.enter_context(hf.tracing(model))
             return trace(
@@ -196,7 +209,8 @@ def trace_step(
         traced = run(stack_traces)
         remarks = _check_unused(traced.unused, allow_unused)
         sum_means(traced.graph_module)
-        functional = functionalize(traced.graph_module)
+        with kernels():
+            functional = functionalize(traced.graph_module)
     except CaptureError as error:
         raise _placed(error, model.forward if loss is None else loss) from None
     except Exception as error:

@@ -61,7 +61,7 @@ def _axes_of(mesh: DeviceMesh | None) -> tuple[str, dict[str, str]]:
         message = "the DeviceMesh has no names; give mesh_dim_names"
         raise PassError("", [Diagnostic("fx-mesh", message)])
     sizes = ",".join(f"{name}={mesh.size(at)}" for at, name in enumerate(names))
-    groups = {mesh.get_group(at).group_name: name for at, name in enumerate(names)}
+    groups = {str(mesh.get_group(at).group_name): name for at, name in enumerate(names)}
     if dist.group.WORLD is not None and mesh.size() == dist.get_world_size():
         groups.setdefault(dist.group.WORLD.group_name, ",".join(names))
     return sizes, groups

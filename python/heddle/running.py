@@ -18,6 +18,7 @@ from ._groups import Groups, place_on
 from ._leaves import flatten_batch
 from ._parts import DTYPE_NAMES, Layout, Place, fail
 from ._to_fx import write_fx
+from .errors import CaptureError
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -144,7 +145,11 @@ class Run:
         `batch` has this rank's rows, or with `whole` those of all ranks, which are cut here.
         `hyper`: values that change per step, as `lr`; the default is the captured optimizer's.
         """
-        leaves = {leaf.label: leaf.tensor for leaf in flatten_batch(batch).leaves}
+        try:
+            leaves = {leaf.label: leaf.tensor for leaf in flatten_batch(batch).leaves}
+        except CaptureError as error:
+            (mistake,) = error.diagnostics
+            raise fail("batch", mistake.message, mistake.hint) from None
         found = []
         for value in self._inputs:
             if value.name in self._state:

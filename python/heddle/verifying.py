@@ -122,7 +122,8 @@ class _Verifier:
             has = f"{tensor.dtype}{list(tensor.shape)}"
             message = f"`{value.label}` is {has}, expected {layout.dtype}{list(layout.sizes)}"
             raise fail("verify", message)
-        return tensor.detach()
+        # As a run keeps them, whatever the strides of the module's.
+        return tensor.detach().contiguous()
 
     def run(self, graph: Graph, reducer: str) -> list[list[Tensor]]:
         """The outputs of each rank of a local graph."""
@@ -147,6 +148,8 @@ class _Verifier:
         torch.manual_seed(_SEED)
         self.captured = run_ranks(self.whole, [self.wholes])[0]
         model = copy.deepcopy(self.source.model)
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
         torch.manual_seed(_SEED)
         value = self.source.compute(model, copy.deepcopy(self.batch))
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -156,6 +159,8 @@ class _Verifier:
         for name, grad in zip(named, grads, strict=True):
             if grad is not None:
                 wanted["grad", indices[name], ""] = grad
+        for name, buffer in model.named_buffers():
+            wanted["update", None, f"buffer {name}"] = buffer
         count = 0
         for output, got in zip(self.whole.outputs, self.captured, strict=True):
             key = _key(self.whole, output)
@@ -181,6 +186,7 @@ class _Verifier:
         }
         worst = 0.0
         limits = _limits(self.whole)
+        floors = _floors(self.whole, self.captured)
         one = len(self.places) == 1
         for output, want in zip(self.whole.outputs, self.captured, strict=True):
             key = _key(self.whole, output)
@@ -190,7 +196,7 @@ class _Verifier:
                 raise self.broken(claim, f"{what} is missing, or of another type", None)
             if one and not same_bits(want, got):
                 raise self.broken(claim, f"{what} differs: {_numbers(want, got)}")
-            error = _relative(want, got)
+            error = _relative(want, got, floors.get(_group(output), 0.0))
             limit = limits[output.value.name]
             if output.role == "update" and output.target and output.target.role == "param":
                 # Adam divides by the size of a gradient, so a rounding error may be a whole step.
@@ -417,7 +423,28 @@ def _limits(graph: Graph) -> dict[str, float]:
     return limits
 
 
-def _relative(want: Tensor, got: Tensor) -> float:
+def _group(output: Output) -> str:
+    """Outputs that are compared at one scale: gradients, and each kind of optimizer state."""
+    if output.target is not None and output.target.role == "opt":
+        return str(output.target.label)
+    return "grad" if output.role == "grad" else ""
+
+
+def _floors(graph: Graph, values: Sequence[Tensor]) -> dict[str, float]:
+    """The least scale of each group: a thousandth of its largest element.
+
+    The gradient of a bias before a normalization is zero but for rounding errors.
+    """
+    floors: dict[str, float] = {}
+    for output, value in zip(graph.outputs, values, strict=True):
+        group = _group(output)
+        if group and value.numel() > 0:
+            largest = torch.nan_to_num(value.abs(), nan=0.0, posinf=0.0).max().item()
+            floors[group] = max(floors.get(group, 0.0), float(largest) / 1024)
+    return floors
+
+
+def _relative(want: Tensor, got: Tensor, floor: float) -> float:
     if want.numel() == 0 or same_bits(want, got):
         return 0.0
     wide = torch.complex128 if want.is_complex() else torch.float64
@@ -427,7 +454,7 @@ def _relative(want: Tensor, got: Tensor) -> float:
     both = torch.isnan(a.abs()) & torch.isnan(b.abs())
     worst = torch.where(both, torch.zeros_like(difference), difference).max().item()
     scale = torch.nan_to_num(a.abs(), nan=0.0, posinf=0.0).max().item()
-    return float(worst) / max(float(scale), 1e-30)
+    return float(worst) / max(float(scale), floor, 1e-30)
 
 
 def _numbers(was: Tensor, now: Tensor) -> str:
@@ -469,7 +496,7 @@ def run_fx(program: Program, inputs: list[list[Tensor]]) -> list[list[Tensor]]:
 def verify(program: Program, batch: Any, *, processes: bool = False) -> Verification:
     """Runs a captured step in every form that it takes, and compares each with the one before.
 
-    - eager = captured: the bits of loss and gradients, on one rank.
+    - eager = captured: the bits of loss, gradients and buffers, on one rank.
     - captured ~ planned: ranks regroup sums, so a small difference is allowed; none on one rank.
     - planned = scheduled: the bits of every output on every rank, before and after the passes.
     - scheduled = FX in processes: the bits of `to_fx` over Gloo, with `processes=True`.

@@ -146,6 +146,56 @@ class SelectiveScan(nn.Module):
         return out
 
 
+class Experts(nn.Module):
+    """Stacks of weights, for rows that are sorted by expert."""
+
+    def __init__(self, experts: int, size: int, hidden: int) -> None:
+        super().__init__()
+        self.up = nn.Parameter(torch.randn(experts, size, hidden) * 0.2)
+        self.down = nn.Parameter(torch.randn(experts, hidden, size) * 0.2)
+
+    def forward(self, rows: Tensor, ends: Tensor) -> Tensor:
+        hidden = F.gelu(F.grouped_mm(rows, self.up, offs=ends))
+        out: Tensor = F.grouped_mm(hidden, self.down, offs=ends)
+        return out
+
+
+class Mixture(nn.Module):
+    """Every token goes to its two best experts."""
+
+    def __init__(self, experts: int = 4, size: int = 16, hidden: int = 8) -> None:
+        super().__init__()
+        self.gate = nn.Linear(size, experts, bias=False)
+        self.experts = Experts(experts, size, hidden)
+        self.count = experts
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.reshape(-1, x.size(-1))
+        weights, chosen = self.gate(tokens).softmax(-1).topk(2, -1)
+        flat = chosen.flatten()
+        counts = torch.histc(flat.float(), bins=self.count, min=0, max=self.count - 1)
+        order = flat.sort(stable=True)[1]
+        back = order.sort(stable=True)[1]
+        rows = self.experts(tokens[order // 2], counts.cumsum(0).to(torch.int32))
+        mixed = rows[back].view(-1, 2, x.size(-1)) * weights[..., None]
+        return mixed.sum(1).view_as(x)
+
+
+class Mixtures(nn.Module):
+    """Two mixtures with residuals."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Mixture() for _ in range(2)])
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = x + block(x)
+        out: Tensor = self.head(x)
+        return out
+
+
 class Norms(nn.Module):
     """Buffers of each kind: running statistics, one written in place, one assigned anew."""
 

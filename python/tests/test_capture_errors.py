@@ -275,3 +275,53 @@ def test_buffers_keep_their_shape() -> None:
 
     with pytest.raises(CaptureError, match=r"replaces buffer `seen`, \[1\]"):
         trace_step(Growing(), torch.ones(3, 4), loss=square)
+
+
+def test_paths_of_a_batch_are_unique() -> None:
+    batch = {"a.b": torch.ones(2, 4), "a": {"b": torch.ones(2, 4)}}
+    with pytest.raises(CaptureError, match="2 tensors of the batch have the path `a.b`") as caught:
+        trace_step(nn.Linear(4, 4), batch, loss=lambda m, b: m(b["a.b"] + b["a"]["b"]).sum())
+    assert caught.value.diagnostics[0].kind == "capture-batch"
+
+
+def test_parameters_in_the_same_memory() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight.data = model[0].weight.data
+    with pytest.raises(CaptureError, match="`0.weight` and `1.weight` are different") as caught:
+        trace_step(model, torch.ones(2, 4), loss=square)
+    assert "tie them" in caught.value.diagnostics[0].hint
+    # Parts of one tensor that do not overlap are parameters like others.
+    both = torch.randn(8, 4)
+    model[0].weight.data, model[1].weight.data = both[:4], both[4:]
+    assert_eager_bits(model, torch.ones(2, 4), square)
+
+
+def test_a_loss_that_runs_backward() -> None:
+    def step(model: nn.Module, batch: Tensor) -> Tensor:
+        loss = square(model, batch)
+        loss.backward()
+        return loss
+
+    model = nn.Linear(4, 4)
+    with pytest.raises(CaptureError, match="the loss runs backward itself"):
+        trace_step(model, torch.ones(2, 4), loss=step)
+    assert model.weight.grad is None
+
+
+def test_modules_of_torchscript() -> None:
+    model = nn.Sequential(torch.jit.script(nn.Linear(4, 4)))
+    with pytest.raises(CaptureError, match="`0` is a RecursiveScriptModule"):
+        trace_step(model, torch.ones(2, 4), loss=square)
+
+
+def test_an_interrupt_leaves_the_model_as_it_was() -> None:
+    class Interrupted(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            raise KeyboardInterrupt
+
+    model = Interrupted(4, 4)
+    before = snapshot(model)
+    with pytest.raises(KeyboardInterrupt):
+        trace_step(model, torch.ones(2, 4), loss=square)
+    assert all(a is b for a, b in zip(before, snapshot(model), strict=True))
+    assert_eager_bits(nn.Linear(4, 4), torch.ones(2, 4), square)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heddle.capturing import Spec, trace_step
-from modules import square
+from modules import Mixtures, square
 from step_checks import (
     assert_eager_bits,
 )
@@ -131,3 +131,22 @@ def test_keyword_arguments() -> None:
 
 def test_losses_of_one_element() -> None:
     assert_eager_bits(nn.Linear(4, 1), torch.randn(1, 4), lambda m, b: m(b))
+
+
+def test_grouped_products_in_f32() -> None:
+    assert_eager_bits(Mixtures(), torch.randn(3, 5, 16), square)
+
+
+def test_inference_mode() -> None:
+    model = Scaled()
+    with torch.inference_mode():
+        captured = trace_step(model, Spec((3, 4)), loss=square)
+    assert sum(one["role"] == "grad" for one in captured.outputs) == 3
+
+
+def test_tensors_of_neither_model_nor_batch() -> None:
+    mask = torch.ones(3, 4)
+    captured = trace_step(Scaled(), Spec((3, 4)), loss=lambda m, b: (m(b) * mask).sum())
+    (remark,) = captured.remarks
+    assert remark.startswith("the step holds a tensor of neither model nor batch")
+    assert list(captured.constants) == ["constant.0"]

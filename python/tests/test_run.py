@@ -178,6 +178,8 @@ def test_mistakes_name_both_values(tmp_path: Path) -> None:
         run({"x": torch.zeros(4, 6, dtype=torch.int64), "y": torch.zeros(8, 6, dtype=torch.int64)})
     with pytest.raises(heddle.RunError, match="the batch has no `y`; it has `x`"):
         run({"x": torch.zeros(8, 6, dtype=torch.int64)})
+    with pytest.raises(heddle.RunError, match="the batch has no tensor: list"):
+        run([])
     with pytest.raises(heddle.RunError, match="no checkpoint"):
         run.load(tmp_path / "none")
     with pytest.raises(heddle.RunError, match="`embed.weight` is on meta"):

@@ -17,6 +17,7 @@ pytest.importorskip("heddle._torch")
 from heddle import verifying  # noqa: E402
 from modules import NanoGPT, gpt_loss  # noqa: E402
 from test_to_fx import Uneven, uneven_loss  # noqa: E402
+from test_variants import averages  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -101,6 +102,15 @@ CAPTURE = {
     ),
     "alpha": ("aten.add.Tensor(%add_2, %view_17)", "aten.add.Tensor(%add_2, %view_17, alpha=2)"),
 }
+
+
+def test_a_fault_in_the_update_of_a_buffer() -> None:
+    torch.manual_seed(0)
+    model, batch, loss = averages()
+    step = heddle.capture(model, batch, loss=loss)
+    step._graph = replaced(str(step.graph), "(%count, other=1)", "(%count, other=2)")
+    with pytest.raises(heddle.RunError, match="the update `buffer count` differs"):
+        heddle.verify(step.compile(step.plan("dp=1")), batch)
 
 
 @pytest.mark.parametrize("fault", CAPTURE)

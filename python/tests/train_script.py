@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 4 train_script.py dp=4 FOLDER [KILLED_STEP]
 
-The mesh `fsdp` trains with FSDP2 instead. Rank 0 writes `LOSSES`, a line for each step. Rank 1 kills
-itself before the step KILLED_STEP.
+The mesh `fsdp` trains with FSDP2 instead. Rank 0 writes `losses`, a line for each step. Rank 1
+kills itself before the step KILLED_STEP.
 """
 
 from __future__ import annotations
