@@ -31,10 +31,11 @@ Status CheckNumerics(const PyTorchJob& job) {
 
 Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
   const run::ModelConfig& config = job.step.model.config;
-  if (config.family->attention == nullptr || config.mla.kv_rank > 0 || config.moe.experts > 0)
+  if (config.family->attention == nullptr || !config.family->heads_apart ||
+      config.mla.kv_rank > 0 || config.moe.experts > 0)
     return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor,
                                config.family->name, config.flavor),
-                   "it supports llama3, and qwen3 without experts");
+                   "it supports dense models whose attention divides by heads");
   if (layout.split_loss && job.model.z_loss > 0)
     return Refused(fmt::format("--training.z_loss={} with a loss split over {} ranks",
                                job.model.z_loss, layout.tensor),
@@ -62,15 +63,15 @@ Status AddContext(const PyTorchJob& job, const ParallelOptions::Layout& layout,
     return Refused(fmt::format("context parallelism (degree {}) together with {} parallelism",
                                found.context, found.tensor > 1 ? "tensor" : "expert"));
   found.shard *= found.context;
-  found.head_tail = std::ranges::any_of(layout.mesh.axes(), [](const MeshAxis& axis) {
-    return axis.role == AxisRole::kHeadTail;
-  });
+  found.head_tail = std::ranges::any_of(
+      layout.mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
   // FSDP2 shards over all ranks in one step, as the mesh does if rows divide evenly.
   for (const run::ParamSpec& param : job.step.model.params) {
     if (param.shape[0] % found.shard != 0)
-      return Refused(fmt::format("context parallelism with `{}`, whose {} rows are not a multiple "
-                                 "of {} ranks",
-                                 param.name, param.shape[0], found.shard));
+      return Refused(
+          fmt::format("context parallelism with `{}`, whose {} rows are not a multiple "
+                      "of {} ranks",
+                      param.name, param.shape[0], found.shard));
   }
   return Done{};
 }

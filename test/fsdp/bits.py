@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-MODELS = ("llama3", "qwen3", "deepseek_v3")
+MODELS = ("llama3", "qwen2", "qwen3", "mixtral", "deepseek_v3")
 MESHES = {"fsdp=8": {"shard": 8}, "hsdp=2x4": {"replicate": 2, "shard": 4}, "fsdp=4 x tp=2": {"shard": 4, "tensor": 2}}
 POLICIES = ("always", "never", "default")
 REDUCERS = ("gloo", "ring:4", "rank")

@@ -19,6 +19,22 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
       {"llama3", "8B", 8'030'261'248},
       {"llama3", "70B", 70'553'706'496},
       {"llama3", "405B", 405'853'388'800},
+      {"llama2", "7B", 6'738'415'616},
+      {"llama2", "13B", 13'015'864'320},
+      {"llama2", "70B", 68'976'648'192},
+      {"mistral", "7B-v0.1", 7'241'732'096},
+      {"mistral", "7B", 7'248'023'552},
+      {"mistral", "Nemo-12B", 12'247'782'400},
+      {"mistral", "Small-24B", 23'572'403'200},
+      {"mixtral", "8x7B", 46'702'792'704},
+      {"mixtral", "8x22B", 140'630'071'296},
+      {"qwen2", "0.5B", 494'032'768},
+      {"qwen2", "1.5B", 1'543'714'304},
+      {"qwen2", "3B", 3'085'938'688},
+      {"qwen2", "7B", 7'615'616'512},
+      {"qwen2", "14B", 14'770'033'664},
+      {"qwen2", "32B", 32'763'876'352},
+      {"qwen2", "72B", 72'706'203'648},
       {"qwen3", "debugmodel", 31'987'968},
       {"qwen3", "0.6B", 596'049'920},
       {"qwen3", "1.7B", 1'720'574'976},
@@ -29,6 +45,13 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
       {"qwen3", "debugmodel_moe", 315'758'848},
       {"qwen3", "30B-A3B", 30'532'122'624},
       {"qwen3", "235B-A22B", 235'093'634'560},
+      {"olmo2", "1B", 1'484'916'736},
+      {"olmo2", "7B", 7'298'617'344},
+      {"olmo2", "13B", 13'716'198'400},
+      {"olmo2", "32B", 32'234'279'936},
+      {"phi3", "mini", 3'821'079'552},
+      {"phi3", "medium", 13'960'238'080},
+      {"phi3", "phi4", 14'659'507'200},
       {"deepseek_v3", "debugmodel", 33'014'016},
       {"deepseek_v3", "16B", 15'706'484'224},
       {"deepseek_v3", "236B", 235'741'434'880},
@@ -37,7 +60,7 @@ TEST(Models, HaveThePublishedNumbersOfParameters) {
   for (const Size& size : sizes) {
     Result<run::ModelConfig> config = run::FindModel(size.family, size.flavor);
     ASSERT_TRUE(config.ok()) << size.family << " " << size.flavor;
-    Result<run::Model> model = run::MakeModel(*config, {}, {});
+    Result<run::Model> model = run::MakeModel(*config, {.batch = 1, .seq_len = 16}, {});
     ASSERT_TRUE(model.ok()) << Format(model.diagnostics());
     EXPECT_EQ(model->parameter_count(), size.parameters) << size.family << " " << size.flavor;
   }
@@ -74,6 +97,8 @@ TEST(Models, RefuseSizesThatDoNotFit) {
   EXPECT_EQ(kind("llama3", {{"head_dim", 15}}), Diag::kModelSize);
   EXPECT_EQ(kind("deepseek_v3", {{"moe.top_k", 9}}), Diag::kModelSize);
   EXPECT_EQ(kind("deepseek_v3", {{"mla.rope_dim", 3}}), Diag::kModelSize);
+  EXPECT_EQ(kind("mistral", {{"window", 16}}, {.seq_len = 17}), Diag::kModelSize);
+  EXPECT_EQ(kind("qwen2", {{"moe.experts", 8}}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 0}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = 0}), Diag::kModelSize);
   // Products of such sizes overflow 64 bits.

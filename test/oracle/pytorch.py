@@ -57,6 +57,12 @@ QWEN = model("qwen3", "debugmodel", dim=64, n_layers=2, n_heads=8, n_kv_heads=4,
              ffn_dim=192, vocab_size=256)
 MIXTURE = model("qwen3", "debugmodel_moe", dim=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16,
                 vocab_size=256, moe__experts=8, moe__top_k=3, moe__ffn_dim=32)
+QWEN2 = model("qwen2", "debugmodel", dim=64, n_layers=2, n_heads=8, n_kv_heads=4, ffn_dim=192,
+              vocab_size=256)
+OLMO2 = model("olmo2", "debugmodel", dim=64, n_layers=2, n_heads=8, n_kv_heads=4, ffn_dim=192,
+              vocab_size=256)
+MIXTRAL = model("mixtral", "debugmodel", dim=64, n_layers=2, n_heads=4, n_kv_heads=2, ffn_dim=48,
+                vocab_size=256, moe__experts=4, moe__ffn_dim=48)
 LATENT = {"dim": 64, "n_layers": 2, "n_heads": 4, "ffn_dim": 96, "vocab_size": 256,
           "mla__kv_rank": 24, "mla__nope_dim": 16, "mla__rope_dim": 8, "mla__v_dim": 16,
           "moe__ffn_dim": 32, "rope_scaling__original_length": 8}
@@ -74,6 +80,9 @@ def few_jobs():
             Job("llama3 hsdp=2x2 f32, accumulation, schedule",
                 LLAMA + mesh(2, 2) + steps(3) + SCHEDULE),
             Job("llama3 fsdp=2 x tp=2 f32", LLAMA + mesh(2, tensor=2) + steps()),
+            Job("qwen2 fsdp=2 x tp=2 f32", QWEN2 + mesh(2, tensor=2) + steps()),
+            Job("olmo2 hsdp=2x2 bf16", OLMO2 + mesh(2, 2) + steps(precision="bf16")),
+            Job("mixtral fsdp=2 f32", MIXTRAL + mesh(2) + steps()),
             Job("qwen3 mixture fsdp=4 x ep=2 f32", MIXTURE + mesh(4, expert=2) + steps()),
             Job("qwen3 fsdp=2 f32, text, validation",
                 QWEN + mesh(2) + steps() + VALIDATION + ["--training.dataset=text"]),
@@ -118,6 +127,11 @@ def jobs_in(precision):
              ("llama3 tp=4", LLAMA + mesh(2, tensor=4) + own),
              ("llama3 without clipping", LLAMA + mesh(4) + own + ["--training.max_norm=0"]),
              ("llama3 odd sizes", ODD + mesh(4) + own),
+             ("qwen2 fsdp=4", QWEN2 + mesh(4) + own),
+             ("qwen2 fsdp=2 x tp=2", QWEN2 + two + own),
+             ("olmo2 fsdp=4", OLMO2 + mesh(4) + own),
+             ("mixtral fsdp=4", MIXTRAL + mesh(4) + own),
+             ("mixtral fsdp=2 x ep=2", MIXTRAL + mesh(2, expert=2) + own),
              ("qwen3 fsdp=2 x tp=2", QWEN + two + own),
              ("qwen3 mixture fsdp=4", MIXTURE + mesh(4) + own),
              ("deepseek_v3 fsdp=4", DEEPSEEK + mesh(4) + own)]

@@ -72,11 +72,10 @@ struct Named {
   const char* name;
   const char* flavor;
 };
-constexpr Named kFamilies[] = {{"llama3", "debugmodel"},
-                               {"qwen3", "debugmodel"},
-                               {"qwen3", "debugmodel_moe"},
-                               {"deepseek_v3", "debugmodel"},
-                               {"mlp", "small"}};
+constexpr Named kFamilies[] = {{"llama3", "debugmodel"},    {"qwen3", "debugmodel"},
+                               {"qwen3", "debugmodel_moe"}, {"deepseek_v3", "debugmodel"},
+                               {"mixtral", "debugmodel"},   {"qwen2", "debugmodel"},
+                               {"olmo2", "debugmodel"},     {"mlp", "small"}};
 
 class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> {
  protected:
@@ -169,7 +168,7 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
 // Ranks divide no size: three ranks for heads; positions, vocabulary and hidden units for none.
 TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   at::set_num_threads(1);
-  for (const char* family : {"llama3", "qwen3"}) {
+  for (const char* family : {"llama3", "qwen2", "qwen3"}) {
     run::ModelConfig config = *run::FindModel(family, "debugmodel");
     config.n_layers = 2;
     config.dim = 96;

@@ -28,7 +28,7 @@ Status ModelsCommand::Run(const Streams& streams) const {
   auto list = nlohmann::ordered_json::array();
   TextTable table({"model", "flavor", "layers>", "parameters>"});
   for (const run::ModelConfig& config : run::AllModels()) {
-    HEDDLE_TRY(run::Model model, run::MakeModel(config, {}, {}));
+    HEDDLE_TRY(run::Model model, run::MakeModel(config, {.batch = 1, .seq_len = 1}, {}));
     int64_t parameters = model.parameter_count();
     list.push_back({{"model", config.family->name},
                     {"flavor", config.flavor},

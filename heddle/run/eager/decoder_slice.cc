@@ -253,12 +253,14 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
   at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     ScopeGuard scope(fmt::format("layers.{}", layer));
-    at::Tensor h = RmsNorm(weights, "attention_norm", x, config.norm_eps);
-    x = at::add(x, Leave(config.family->attention(weights, config, Enter(h))));
-    h = RmsNorm(weights, "ffn_norm", x, config.norm_eps);
-    x = at::add(x, config.is_moe_layer(layer)
-                       ? Mixture(weights, h, layer)
-                       : Leave(FeedForward(weights, "feed_forward", Enter(h))));
+    x = at::add(x, Normed(weights, config, "attention_norm", x, [&](const at::Tensor& y) {
+                  return Leave(config.family->attention(weights, config, Enter(y)));
+                }));
+    x = at::add(x, Normed(weights, config, "ffn_norm", x, [&](const at::Tensor& y) {
+                  return config.is_moe_layer(layer)
+                             ? Mixture(weights, y, layer)
+                             : Leave(FeedForward(weights, "feed_forward", Enter(y)));
+                }));
   }
   x = Enter(RmsNorm(weights, "norm", x, config.norm_eps));
   ScopeGuard scope(config.tied ? "tok_embeddings" : "output");

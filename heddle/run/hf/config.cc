@@ -1,5 +1,7 @@
 #include "heddle/run/hf/config.h"
 
+#include <algorithm>
+
 #include "heddle/core/base/json.h"
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/family.h"
@@ -14,12 +16,13 @@ Result<ModelConfig> ParseHfConfig(std::string_view text) {
   std::vector<std::string_view> known;
   for (const Family* family : Families()) {
     for (const HfClass& candidate : family->hf.classes) {
-      known.push_back(candidate.type);
+      // Several families can have one class. The first reads its files.
+      if (std::ranges::find(known, candidate.type) == known.end()) known.push_back(candidate.type);
       if (candidate.type != type) continue;
       ModelConfig config;
       config.family = family;
       config.flavor = "hf";
-      reader.Decoder(config);
+      reader.Decoder(config, candidate.defaults);
       candidate.fields(reader, config);
       HEDDLE_RETURN_IF_ERROR(reader.status());
       HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
@@ -47,7 +50,7 @@ Result<std::string> FormatHfConfig(const ModelConfig& config, std::string_view d
   writer.Write("model_type", chosen->type);
   ModelConfig c = config;
   c.head_dim = config.head_size();
-  writer.Decoder(c);
+  writer.Decoder(c, chosen->defaults);
   writer.Write("torch_dtype", dtype);
   chosen->fields(writer, c);
   HEDDLE_RETURN_IF_ERROR(writer.status());

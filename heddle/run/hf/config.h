@@ -1,8 +1,7 @@
 // Reads and writes config.json of a Hugging Face folder.
 //
-// Supports LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM and DeepseekV3ForCausalLM.
-// Fields that would make transformers compute something else than Heddle are errors, in both
-// directions.
+// Supports the classes that families name (models/family.h). Fields that would make transformers
+// compute something else than Heddle are errors, in both directions.
 #pragma once
 
 #include <string>

@@ -1,6 +1,8 @@
 #include "heddle/run/hf/export.h"
 
-#include <ATen/ops/zeros.h>
+#include <map>
+
+#include <ATen/ops/cat.h>
 
 #include <nlohmann/json.hpp>
 
@@ -14,12 +16,20 @@
 namespace heddle::run {
 namespace {
 
-// A weight of the model, to be written to a file.
-struct Piece {
+// A weight of the model.
+struct Part {
   HfWeight weight;
+  std::function<Result<at::Tensor>()> read;
+};
+
+// What is written together: the tensors of one weight, or one tensor whose rows are several
+// weights.
+struct Piece {
+  std::vector<Part> parts;
   at::ScalarType type = at::kFloat;
   int64_t bytes = 0;
-  std::function<Result<at::Tensor>()> read;
+
+  const std::vector<std::string>& names() const { return parts[0].weight.names; }
 };
 
 int64_t BytesOf(std::span<const int64_t> shape, at::ScalarType type) {
@@ -30,17 +40,23 @@ int64_t BytesOf(std::span<const int64_t> shape, at::ScalarType type) {
 
 std::vector<Piece> Pieces(const Model& model, const ParamSource& params, at::ScalarType type) {
   std::vector<Piece> pieces;
+  // Positions of pieces of several weights.
+  std::map<std::string, size_t> shared;
   for (size_t i = 0; i < model.params.size(); ++i) {
     const ParamSpec& param = model.params[i];
-    pieces.push_back({HfWeightOf(model.config, param.name), type, BytesOf(param.shape, type),
-                      [&params, i] { return params(i); }});
+    HfWeight weight = HfWeightOf(model.config, param.name);
+    size_t at = pieces.size();
+    if (weight.rows.all > 0) at = shared.emplace(weight.names[0], at).first->second;
+    if (at == pieces.size()) pieces.push_back({{}, type, 0});
+    pieces[at].bytes += BytesOf(param.shape, type);
+    pieces[at].parts.push_back({std::move(weight), [&params, i] { return params(i); }});
   }
   auto* buffers = model.config.family->hf.buffers;
   if (buffers == nullptr) return pieces;
   for (const StepInput& buffer : buffers(model.config)) {
-    pieces.push_back(
-        {HfWeightOf(model.config, buffer.name), at::kFloat, BytesOf(buffer.shape, at::kFloat),
-         [&model, buffer]() -> Result<at::Tensor> { return MakeBuffer(model, buffer); }});
+    auto read = [&model, buffer]() -> Result<at::Tensor> { return MakeBuffer(model, buffer); };
+    pieces.push_back({.parts = {{HfWeightOf(model.config, buffer.name), read}},
+                      .bytes = BytesOf(buffer.shape, at::kFloat)});
   }
   return pieces;
 }
@@ -65,9 +81,15 @@ std::vector<std::span<const Piece>> Files(std::span<const Piece> pieces, int64_t
 Status WritePieces(std::span<const Piece> pieces, const std::string& path) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const Piece& piece : pieces) {
-    HEDDLE_TRY(at::Tensor whole, piece.read());
-    std::vector<at::Tensor> parts = ToHf(piece.weight, whole.to(piece.type));
-    for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(piece.weight.names[i], parts[i]);
+    std::vector<at::Tensor> parts;
+    for (const Part& part : piece.parts) {
+      HEDDLE_TRY(at::Tensor whole, part.read());
+      for (at::Tensor& tensor : ToHf(part.weight, whole.to(piece.type)))
+        parts.push_back(std::move(tensor));
+    }
+    // Weights of one tensor are registered in the order of their rows.
+    if (piece.parts.size() > 1) parts = {at::cat(parts)};
+    for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(piece.names()[i], parts[i]);
   }
   // Older versions of transformers reject files without this field.
   HEDDLE_TRY(std::string content, FormatSafetensors(tensors, {{"format", "pt"}}));
@@ -93,7 +115,7 @@ Result<HfExport> ExportHf(const Model& model, const ParamSource& params, const s
     HEDDLE_RETURN_IF_ERROR(WritePieces(files[f], target.PathOf(names.back())));
     for (const Piece& piece : files[f]) {
       bytes += piece.bytes;
-      for (const std::string& tensor : piece.weight.names) map[tensor] = names.back();
+      for (const std::string& tensor : piece.names()) map[tensor] = names.back();
     }
   }
   if (files.size() > 1) {

@@ -56,8 +56,9 @@ ModelConfig Tiny(const char* family, const char* flavor) {
   if (c.moe.experts > 0) {
     c.moe.experts = 16;
     c.moe.top_k = 2;
-    c.moe.ffn_dim = 8;
-    c.moe.dense_layers = 1;
+    bool mixtral = c.family->name == "mixtral";
+    c.moe.ffn_dim = mixtral ? c.ffn_dim : 8;
+    c.moe.dense_layers = mixtral ? 0 : 1;
   }
   return c;
 }
@@ -69,7 +70,10 @@ Model MakeTiny(const ModelConfig& config) {
 TEST(Hf, ConfigsComeBackAsTheyWere) {
   for (auto [family, flavor] :
        {std::pair("llama3", "8B"), std::pair("llama3", "1B"), std::pair("qwen3", "0.6B"),
-        std::pair("qwen3", "235B-A22B"), std::pair("deepseek_v3", "671B")}) {
+        std::pair("mistral", "7B-v0.1"), std::pair("mistral", "Nemo-12B"),
+        std::pair("mixtral", "8x7B"), std::pair("qwen2", "0.5B"), std::pair("olmo2", "32B"),
+        std::pair("phi3", "mini"), std::pair("qwen3", "235B-A22B"),
+        std::pair("deepseek_v3", "671B")}) {
     ModelConfig config = *FindModel(family, flavor);
     Result<std::string> text = FormatHfConfig(config, "float32");
     ASSERT_TRUE(text.ok()) << Format(text.diagnostics());
@@ -168,7 +172,10 @@ TEST(Hf, RowsOfRotatedHeadsMove) {
 TEST(Hf, FoldersComeBackBitForBit) {
   for (auto [family, flavor] :
        {std::pair("llama3", "1B"), std::pair("qwen3", "debugmodel"),
-        std::pair("qwen3", "debugmodel_moe"), std::pair("deepseek_v3", "671B")}) {
+        std::pair("mistral", "debugmodel"), std::pair("mixtral", "debugmodel"),
+        std::pair("qwen2", "debugmodel"), std::pair("olmo2", "debugmodel"),
+        std::pair("phi3", "debugmodel"), std::pair("qwen3", "debugmodel_moe"),
+        std::pair("deepseek_v3", "671B")}) {
     TempDir folder;
     Model model = MakeTiny(Tiny(family, flavor));
     for (const StepInput& input : model.inputs) {

@@ -57,6 +57,7 @@ class FolderLoader {
   HfWeight Checked(const std::string& name, std::vector<int64_t> shape, DType type) {
     HfWeight weight = HfWeightOf(model_.config, name);
     if (weight.stacked) shape.erase(shape.begin());
+    if (weight.rows.all > 0) shape[0] = weight.rows.all;
     for (const std::string& part : weight.names) {
       used_.insert(part);
       const HfTensors::Place* place = tensors_->Find(part);

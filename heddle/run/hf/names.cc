@@ -72,13 +72,16 @@ HfWeight HfWeightOf(const ModelConfig& config, const std::string& name) {
         fmt::format("{}{}{}{}", prefix, theirs.substr(0, star), expert, theirs.substr(star + 1)));
   if (!weight.stacked) weight.names.push_back(prefix + std::string(theirs));
   if (pair.rotated_heads != nullptr) weight.rotated_heads = config.*pair.rotated_heads;
+  if (pair.rows != nullptr) weight.rows = pair.rows(config);
   return weight;
 }
 
 at::Tensor FromHf(const HfWeight& weight, const std::vector<at::Tensor>& tensors) {
   if (weight.stacked) return at::stack(tensors);
-  if (weight.rotated_heads == 0) return tensors[0];
-  return Reordered(tensors[0], weight.rotated_heads, /*pairs_to_halves=*/false);
+  at::Tensor own = tensors[0];
+  if (weight.rows.all > 0) own = own.narrow(0, weight.rows.begin, weight.rows.count).contiguous();
+  if (weight.rotated_heads == 0) return own;
+  return Reordered(own, weight.rotated_heads, /*pairs_to_halves=*/false);
 }
 
 std::vector<at::Tensor> ToHf(const HfWeight& weight, const at::Tensor& tensor) {

@@ -91,6 +91,9 @@ struct ModelConfig {
   int64_t vocab_size = 0;
   // The longest context of the published model. Does not affect the computation.
   int64_t max_length = 131072;
+  // Number of positions that a query attends to, its own included; 0: all before it. Longer
+  // sequences are refused, so it does not affect the computation.
+  int64_t window = 0;
   bool tied = false;
   double norm_eps = 1e-5;
   RopeConfig rope;

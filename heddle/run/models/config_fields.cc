@@ -34,6 +34,7 @@ constexpr ConfigField kFields[] = {
     HEDDLE_SIZE("ffn_dim", ffn_dim),
     HEDDLE_SIZE("vocab_size", vocab_size),
     HEDDLE_SIZE("max_length", max_length),
+    HEDDLE_SIZE("window", window),
     HEDDLE_CHOICE("tied", tied, kTruth),
     HEDDLE_NUMBER("norm_eps", norm_eps),
     HEDDLE_NUMBER("rope_theta", rope.theta),
@@ -71,13 +72,13 @@ constexpr ConfigField kFields[] = {
 // Add the member to kFields, then here: checkpoints do not store constants that kFields lacks.
 constexpr size_t MemberCount(const ModelConfig& config) {
   [[maybe_unused]] const auto& [family, flavor, dim, layers, heads, kv_heads, head_dim, ffn, vocab,
-                                length, tied, eps, rope, moe, mla] = config;
+                                length, window, tied, eps, rope, moe, mla] = config;
   [[maybe_unused]] const auto& [theta, scaling, factor, original, low, high, fast, slow,
                                 attention] = rope;
   [[maybe_unused]] const auto& [experts, top_k, moe_ffn, shared, dense, score, normalize, scale,
                                 groups, limited, group_score, bias, rate] = moe;
   [[maybe_unused]] const auto& [q_rank, kv_rank, nope, rope_dim, v_dim, mscale, mla_eps] = mla;
-  constexpr size_t kOwn = 15 - 5;  // Without family, flavor, rope, moe and mla.
+  constexpr size_t kOwn = 16 - 5;  // Without family, flavor, rope, moe and mla.
   return kOwn + 9 + 13 + 7;
 }
 static_assert(MemberCount({}) == std::size(kFields), "kFields lacks a member of ModelConfig");

@@ -22,13 +22,28 @@ void AddEmbedding(ParamList& params, const ModelConfig& config) {
   params.Add("tok_embeddings.weight", {config.vocab_size, config.dim}, EmbeddingUnit(config));
 }
 
-void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
+namespace {
+
+void AddAttentionParams(ParamList& params, const ModelConfig& config, const std::string& unit,
+                        bool biases) {
   std::string prefix = unit + ".attention.";
   int64_t size = config.head_size();
-  params.Add(prefix + "wq.weight", {config.n_heads * size, config.dim}, unit);
-  params.Add(prefix + "wk.weight", {config.n_kv_heads * size, config.dim}, unit);
-  params.Add(prefix + "wv.weight", {config.n_kv_heads * size, config.dim}, unit);
+  for (auto [name, heads] : {std::pair("wq", config.n_heads), std::pair("wk", config.n_kv_heads),
+                             std::pair("wv", config.n_kv_heads)}) {
+    params.Add(prefix + name + ".weight", {heads * size, config.dim}, unit);
+    if (biases) params.Add(prefix + name + ".bias", {heads * size}, unit);
+  }
   params.Add(prefix + "wo.weight", {config.dim, config.n_heads * size}, unit);
+}
+
+}  // namespace
+
+void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  AddAttentionParams(params, config, unit, /*biases=*/false);
+}
+
+void AddBiasedAttention(ParamList& params, const ModelConfig& config, const std::string& unit) {
+  AddAttentionParams(params, config, unit, /*biases=*/true);
 }
 
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
@@ -52,17 +67,30 @@ at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig&
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
+std::vector<StepInput> HalfRotations(const ModelConfig& config, const BatchConfig& batch) {
+  std::vector<int64_t> shape = {batch.seq_len, config.head_size()};
+  return {{"rope_cos", InputRole::kBuffer, DType::kF32, shape},
+          {"rope_sin", InputRole::kBuffer, DType::kF32, shape}};
+}
+
+at::Tensor Normed(const ModelWeights& weights, const ModelConfig& config, std::string_view norm,
+                  const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& part) {
+  auto apply = [&](const at::Tensor& y) { return RmsNorm(weights, norm, y, config.norm_eps); };
+  return config.family->norms_after ? apply(part(x)) : part(apply(x));
+}
+
 namespace {
 
 at::Tensor DecoderBlock(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x,
                         int64_t layer) {
   ScopeGuard scope(BlockUnit(layer));
-  at::Tensor h =
-      at::add(x, config.family->attention(weights, config,
-                                          RmsNorm(weights, "attention_norm", x, config.norm_eps)));
-  at::Tensor normed = RmsNorm(weights, "ffn_norm", h, config.norm_eps);
-  return at::add(h, config.is_moe_layer(layer) ? Moe(weights, config, normed, layer)
-                                               : FeedForward(weights, "feed_forward", normed));
+  at::Tensor h = at::add(x, Normed(weights, config, "attention_norm", x, [&](const at::Tensor& y) {
+                           return config.family->attention(weights, config, y);
+                         }));
+  return at::add(h, Normed(weights, config, "ffn_norm", h, [&](const at::Tensor& y) {
+                   return config.is_moe_layer(layer) ? Moe(weights, config, y, layer)
+                                                     : FeedForward(weights, "feed_forward", y);
+                 }));
 }
 
 at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,

@@ -32,6 +32,8 @@ std::string OutputUnit(const ModelConfig& config);
 void AddEmbedding(ParamList& params, const ModelConfig& config);
 // Adds wq, wk, wv and wo of grouped-query attention, in module `attention`.
 void AddAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
+// Adds biases of wq, wk and wv, too.
+void AddBiasedAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit);
 
@@ -41,10 +43,15 @@ struct BlockParams {
   // The norms of a block come before its feed-forward network, not after it.
   bool norms_first = false;
 };
-// Returns embedding, blocks, norm and output. A block adds attention of a norm of the residual
-// stream to it, and then a feed-forward network or experts of another norm.
+// Returns embedding, blocks, norm and output. A block adds attention to the residual stream, and
+// then a feed-forward network or experts, each with a norm before it (or after it:
+// Family::norms_after).
 FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
                          const BlockParams& block);
+
+// Returns part(norm(x)), or norm(part(x)) if the family's norms follow.
+at::Tensor Normed(const ModelWeights& weights, const ModelConfig& config, std::string_view norm,
+                  const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& part);
 
 // Applies rotary embedding to queries or keys [batch, positions, heads, size], after the norm of
 // this name if the family has one.
@@ -52,6 +59,9 @@ using RotateHeads = std::function<at::Tensor(const at::Tensor& heads, std::strin
 // Computes attention with the parameters of AddAttention.
 at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig& config,
                                  const at::Tensor& x, const RotateHeads& rotate);
+
+// The buffers `rope_cos` and `rope_sin` of families that rotate halves of heads.
+std::vector<StepInput> HalfRotations(const ModelConfig& config, const BatchConfig& batch);
 
 // Adds the mixture of experts of one block, in module `moe`. Its bias, if configured, is a buffer.
 void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,

@@ -41,14 +41,30 @@ struct InitDistribution {
 
 class HfConfig;
 
+// Values of fields that config.json may leave out.
+struct HfDefaults {
+  double norm_eps = 1e-6;
+  double rope_theta = 1e4;
+  // 0: as many as query heads.
+  int64_t kv_heads = 0;
+};
+
 // A class of transformers that computes models of a family.
 struct HfClass {
   // `model_type` in config.json, and the name of the class.
   std::string_view type;
   std::string_view name;
   bool has_experts = false;
+  HfDefaults defaults = {};
   // Reads or writes the fields that not all decoders have.
   void (*fields)(HfConfig& file, ModelConfig& config);
+};
+
+// A part of the rows of a tensor: `count` rows from `begin`, of `all`.
+struct HfRows {
+  int64_t begin = 0;
+  int64_t count = 0;
+  int64_t all = 0;
 };
 
 // A weight of a layer, without the layer's prefix.
@@ -59,6 +75,8 @@ struct HfName {
   // Number of heads whose rows are reordered, because Hugging Face rotates halves of a head instead
   // of pairs.
   int64_t ModelConfig::*rotated_heads = nullptr;
+  // The rows of their tensor that are this weight; null: all.
+  HfRows (*rows)(const ModelConfig& config) = nullptr;
 };
 
 // Describes how Hugging Face folders store a family.
@@ -91,14 +109,18 @@ struct Family {
   // Fails for sizes that do not fit together; may be null.
   Status (*check)(const ModelConfig& config) = nullptr;
   FamilyParts (*make)(const ModelConfig& config, const BatchConfig& batch);
-  // Returns the initial distribution of a parameter, by its name and layer. Norms are ones, and
-  // this is not called for them.
+  // Returns the initial distribution of a parameter, by its name and layer. Not called for norms,
+  // which are ones, and biases, which are zeros.
   InitDistribution (*init)(const ModelConfig& config, std::string_view name, int64_t layer);
   compile::ParallelRules (*rules)();
-  // Computes the attention of a decoder block, in its module. Works for the weights of a subset of
-  // heads, too. Null if the family has no attention.
+  // Computes the attention of a decoder block, in its module. If `heads_apart`, works for the
+  // weights of a subset of heads, too. Null if the family has no attention.
   at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
                           const at::Tensor& x) = nullptr;
+  // Attention of some of the heads needs no other heads. False if a norm spans all heads.
+  bool heads_apart = true;
+  // The norms of a block follow attention and feed-forward, instead of preceding them.
+  bool norms_after = false;
   HfMapping hf = {};
   std::span<const PublishedRun> published = {};
 };

@@ -49,6 +49,13 @@ void HfConfig::Bool(const char* key, bool& value, bool missing) {
   value = fields_->Flag(key, missing);
 }
 
+void HfConfig::Window(const char* key, int64_t& value, int64_t missing) {
+  if (!reading()) return Write(key, value > 0 ? nlohmann::ordered_json(value) : nullptr);
+  // Int cannot tell null from missing.
+  bool given = std::ranges::any_of(fields_->fields(), [&](auto& f) { return f.first == key; });
+  Int(key, value, given ? 0 : missing);
+}
+
 void HfConfig::Expect(const char* key, const Scalar& value) {
   std::optional<JsonValue> found = Find(key);
   auto has = [&](const auto& expected) { return HasValue(*found, expected); };
@@ -103,8 +110,8 @@ void HfConfig::ReadScaling(ModelConfig& config) {
 }
 
 // transformers 5 uses `rope_parameters`; older versions use `rope_theta` and `rope_scaling`.
-void HfConfig::ReadRope(ModelConfig& config) {
-  Number("rope_theta", config.rope.theta, 10000.0);
+void HfConfig::ReadRope(ModelConfig& config, double theta) {
+  Number("rope_theta", config.rope.theta, theta);
   for (const char* key : {"rope_parameters", "rope_scaling"}) {
     if (!Find(key)) continue;
     JsonFields outer = *std::exchange(fields_, fields_->Object(key));
@@ -141,17 +148,17 @@ void HfConfig::WriteRope(const ModelConfig& config) {
   Write("rope_scaling", scaling);
 }
 
-void HfConfig::Decoder(ModelConfig& c) {
+void HfConfig::Decoder(ModelConfig& c, const HfDefaults& defaults) {
   Int("vocab_size", c.vocab_size);
   Int("hidden_size", c.dim);
   Int("intermediate_size", c.ffn_dim);
   Int("num_hidden_layers", c.n_layers);
   Int("num_attention_heads", c.n_heads);
-  Int("num_key_value_heads", c.n_kv_heads, c.n_heads);
+  Int("num_key_value_heads", c.n_kv_heads, defaults.kv_heads > 0 ? defaults.kv_heads : c.n_heads);
   Fixed("hidden_act", "silu");
   Int("max_position_embeddings", c.max_length, c.max_length);
-  Number("rms_norm_eps", c.norm_eps, 1e-6);
-  reading() ? ReadRope(c) : WriteRope(c);
+  Number("rms_norm_eps", c.norm_eps, defaults.norm_eps);
+  reading() ? ReadRope(c, defaults.rope_theta) : WriteRope(c);
   Bool("tie_word_embeddings", c.tied, false);
   Fixed("attention_bias", false);
   Expect("mlp_bias", false);
@@ -161,6 +168,15 @@ void HfConfig::Decoder(ModelConfig& c) {
   Write("initializer_range", 0.02);
   Write("bos_token_id", nullptr);
   Write("eos_token_id", nullptr);
+  Write("pad_token_id", nullptr);
+}
+
+void RequireSoftmaxMixture(HfConfig& file, const MoeConfig& moe) {
+  file.Require(moe.score == RouterScore::kSoftmax, "scores by softmax only");
+  file.Require(!moe.bias, "no bias of experts");
+  file.Require(moe.groups == 0, "no groups of experts");
+  file.Require(moe.shared_experts == 0, "no shared experts");
+  file.Require(moe.route_scale == 1.0, "a route_scale of 1");
 }
 
 Status HfConfig::status() {

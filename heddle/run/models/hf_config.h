@@ -16,7 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/json_fields.h"
-#include "heddle/run/models/config.h"
+#include "heddle/run/models/family.h"
 
 namespace heddle::run {
 
@@ -37,6 +37,8 @@ class HfConfig {
   void Int(const char* key, int64_t& value, std::optional<int64_t> missing = std::nullopt);
   void Number(const char* key, double& value, std::optional<double> missing = std::nullopt);
   void Bool(const char* key, bool& value, bool missing);
+  // A size for which null means 0.
+  void Window(const char* key, int64_t& value, int64_t missing);
   // A field that must have this value: another value in the file would change the results.
   void Fixed(const char* key, const Scalar& value);
 
@@ -60,14 +62,14 @@ class HfConfig {
   void Require(bool fits, std::string_view what);
 
   // Reads or writes the fields that the classes of all decoders have.
-  void Decoder(ModelConfig& config);
+  void Decoder(ModelConfig& config, const HfDefaults& defaults);
 
   // Fails with all mistakes of the file, or with the first of a model that cannot be written.
   Status status();
   std::string text() const { return written_.dump(2) + "\n"; }
 
  private:
-  void ReadRope(ModelConfig& config);
+  void ReadRope(ModelConfig& config, double theta);
   void ReadScaling(ModelConfig& config);
   void ReadYarn(ModelConfig& config);
   void WriteRope(const ModelConfig& config);
@@ -80,5 +82,8 @@ class HfConfig {
   nlohmann::ordered_json written_;
   std::string mistake_;
 };
+
+// Fails for mixtures that classes with a plain softmax router cannot compute.
+void RequireSoftmaxMixture(HfConfig& file, const MoeConfig& moe);
 
 }  // namespace heddle::run

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include "heddle/core/base/hash.h"
 #include "heddle/run/aten/dtype.h"
@@ -32,6 +33,7 @@ int64_t LayerOf(const std::string& name) {
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, DType dtype) {
   at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(dtype));
   if (param.name.find("norm.weight") != std::string::npos) return at::ones(param.shape, options);
+  if (param.name.ends_with(".bias")) return at::zeros(param.shape, options);
   at::Tensor tensor = at::empty(param.shape, at::kDouble);
   auto* data = tensor.data_ptr<double>();
   uint64_t base = Scramble(seed) ^ Hash64(param.name);

@@ -150,10 +150,15 @@ ModelWeights::ModelWeights(std::span<const ParamSpec> specs, std::span<const at:
   }
 }
 
-at::Tensor ModelWeights::operator()(std::string_view name) const {
+std::string ModelWeights::FullName(std::string_view name) {
   std::string full(CurrentScope());
   full += '.';
   full += name;
+  return full;
+}
+
+at::Tensor ModelWeights::operator()(std::string_view name) const {
+  std::string full = FullName(name);
   auto at = tensors_.find(full);
   HEDDLE_CHECK(at != tensors_.end(), "the model has no weight " + full);
   auto [cast, first] = cast_.try_emplace(full);
@@ -184,7 +189,8 @@ at::Tensor Widened(const at::Tensor& x) {
 
 at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
-  return at::linear(x, weights("weight"));
+  at::Tensor weight = weights("weight");
+  return weights.Has("bias") ? at::linear(x, weight, weights("bias")) : at::linear(x, weight);
 }
 
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,

@@ -78,6 +78,8 @@ class ModelWeights {
   // Returns the weight `name` of the current scope in the compute type. A weight is cast once per
   // step, so gradients of several uses are summed in the compute type, as in FSDP2.
   at::Tensor operator()(std::string_view name) const;
+  // Whether the current scope has a weight `name`.
+  bool Has(std::string_view name) const { return tensors_.contains(FullName(name)); }
   // Records a change of a buffer (BufferChange).
   void Changes(std::string_view buffer, const at::Tensor& seen) const;
   std::vector<BufferChange> TakeChanges() const { return std::move(changes_); }
@@ -100,6 +102,8 @@ class ModelWeights {
   const FusedAttention& attention() const { return attention_; }
 
  private:
+  static std::string FullName(std::string_view name);
+
   std::unordered_map<std::string, at::Tensor> tensors_;
   mutable std::unordered_map<std::string, at::Tensor> cast_;
   // Positions among the inputs.
@@ -114,7 +118,7 @@ class ModelWeights {
 
 // Casts to f32, unless the tensor is f64.
 at::Tensor Widened(const at::Tensor& x);
-// Returns x W^T with the weight of module `name`.
+// Returns x W^T with the weight of module `name`, plus its bias if it has one.
 at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
                    double eps);

@@ -56,6 +56,13 @@ at::Tensor Rotations(const Model& model, int64_t size) {
 
 // Logits are the largest activation. This limit keeps their bytes far below the range of 64 bits.
 Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
+  if (config.window > 0 && batch.seq_len > config.window)
+    return Error(
+        Diag::kModelSize,
+        "sequences have {} tokens, but the model attends to the last {} only (model.window), "
+        "which Heddle's kernels of attention do not support; use --training.seq_len={} or "
+        "less, or --model.window=0 to attend to all",
+        batch.seq_len, config.window, config.window);
   constexpr int64_t kMostTokens = int64_t{1} << 40;
   int64_t tokens = 0;
   bool fits = batch.batch >= 1 && batch.seq_len >= 1 &&

@@ -72,11 +72,7 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
     params.Add(unit + ".attention.q_norm.weight", {c.head_size()}, unit);
     params.Add(unit + ".attention.k_norm.weight", {c.head_size()}, unit);
   };
-  std::vector<int64_t> shape = {batch.seq_len, config.head_size()};
-  return DecoderParts(config,
-                      {{"rope_cos", InputRole::kBuffer, DType::kF32, shape},
-                       {"rope_sin", InputRole::kBuffer, DType::kF32, shape}},
-                      {.add_attention = add_attention});
+  return DecoderParts(config, HalfRotations(config, batch), {.add_attention = add_attention});
 }
 
 compile::ParallelRules Rules() {
@@ -106,11 +102,7 @@ void DenseLayers(HfConfig& file, ModelConfig& c) {
 
 void MixtureFields(HfConfig& file, ModelConfig& c) {
   MoeConfig& moe = c.moe;
-  file.Require(moe.score == RouterScore::kSoftmax, "scores by softmax only");
-  file.Require(!moe.bias, "no bias of experts");
-  file.Require(moe.groups == 0, "no groups of experts");
-  file.Require(moe.shared_experts == 0, "no shared experts");
-  file.Require(moe.route_scale == 1.0, "a route_scale of 1");
+  RequireSoftmaxMixture(file, moe);
   file.Int("head_dim", c.head_dim, 0);
   file.Fixed("use_sliding_window", false);
   bool local = !file.Find("num_experts") && file.Find("num_local_experts");

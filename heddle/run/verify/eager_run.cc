@@ -107,11 +107,12 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
   }
   if (options.context > 1)
     HEDDLE_RETURN_IF_ERROR(refuse("context", "aux_loss", model.numerics.aux_loss));
-  if (options.tensor == 1 || model.config.family->attention != nullptr) return Done{};
+  const Family& family = *model.config.family;
+  if (options.tensor == 1 || (family.attention != nullptr && family.heads_apart)) return Done{};
   return Error(Diag::kBadChoice,
                "{} has no eager tensor parallelism, but --parallelism.tensor_parallel_degree is "
                "{}; {}",
-               model.config.family->name, options.tensor, kInstead);
+               family.name, options.tensor, kInstead);
 }
 
 Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const EagerOptions& options) {

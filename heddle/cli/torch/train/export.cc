@@ -16,9 +16,9 @@ namespace {
 struct ExportCommand {
   static constexpr const char* kName = "export";
   static constexpr const char* kNote =
-      "Writes config.json and the weights, in one file or in several with an index, for "
-      "LlamaForCausalLM, Qwen3ForCausalLM, Qwen3MoeForCausalLM or DeepseekV3ForCausalLM of "
-      "transformers. Models that none of these classes computes are refused. Copies the tokenizer.";
+      "Writes config.json and the weights, in one file or in several with an index, for the "
+      "family's class of transformers. Models that no class computes are refused. Copies the "
+      "tokenizer.";
   static constexpr const char* kExamples =
       "heddle export --checkpoint=runs/8b --hf=out --dtype=bf16";
 
@@ -98,7 +98,10 @@ Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   if (model.load_path.empty())
     return Error(Diag::kUsage,
                  "no weights to export; give --checkpoint or --checkpoint.initial_load_path");
-  HEDDLE_TRY(run::Model made, model.Make());
+  // Weights do not depend on the length of sequences, which the window of a model limits.
+  ModelOptions shortest = model;
+  shortest.seq_len = 1;
+  HEDDLE_TRY(run::Model made, shortest.Make());
   HEDDLE_TRY(run::ParamSource params, model.Params(made, /*seed=*/0));
   bool has_tokenizer = run::IsFile(model.load_path + "/" + run::kTokenizerFile);
   return ExportWith(made, params, has_tokenizer ? model.load_path : "");

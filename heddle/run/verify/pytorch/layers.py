@@ -106,8 +106,8 @@ def attend(q, k, v, context, scale=None):
     return out[..., :size]
 
 
-def linear(inputs, outputs):
-    return nn.Linear(inputs, outputs, bias=False)
+def linear(inputs, outputs, bias=False):
+    return nn.Linear(inputs, outputs, bias=bias)
 
 
 # --- Feed-forward.

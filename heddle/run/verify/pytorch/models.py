@@ -9,36 +9,50 @@ import torch.nn.functional as F
 from torch import nn
 
 from experts import Mixture
-from layers import FeedForward, angles_of, attend, linear, rotate_halves, rotate_pairs
+from layers import FeedForward, angles_of, attend, linear, rotate_halves, rotate_pairs, wide
+
+
+ROTATE_HALVES = ("qwen2", "qwen3", "olmo2")
 
 
 # --- Attention.
 
 
 class Attention(nn.Module):
-    """Grouped-query attention: Llama's, or Qwen's with a norm of every query and key head."""
+    """Grouped-query attention: Llama's, Qwen 2's with biases, Qwen 3's with a norm of every query
+    and key head, or OLMo 2's with a norm of all queries and of all keys, and rotation in f32."""
 
     def __init__(self, m, context):
         super().__init__()
         self.context = context
         self.size = m["head_dim"] or m["dim"] // m["n_heads"]
-        self.wq = linear(m["dim"], m["n_heads"] * self.size)
-        self.wk = linear(m["dim"], m["n_kv_heads"] * self.size)
-        self.wv = linear(m["dim"], m["n_kv_heads"] * self.size)
+        bias = m["family"] == "qwen2"
+        self.wq = linear(m["dim"], m["n_heads"] * self.size, bias)
+        self.wk = linear(m["dim"], m["n_kv_heads"] * self.size, bias)
+        self.wv = linear(m["dim"], m["n_kv_heads"] * self.size, bias)
         self.wo = linear(m["n_heads"] * self.size, m["dim"])
-        self.rotate = rotate_pairs
+        self.rotate = rotate_halves if m["family"] in ROTATE_HALVES else rotate_pairs
         self.q_norm = self.k_norm = None
+        self.across = m["family"] == "olmo2"
+        if self.across:
+            self.q_norm = nn.RMSNorm(m["n_heads"] * self.size, eps=m["norm_eps"])
+            self.k_norm = nn.RMSNorm(m["n_kv_heads"] * self.size, eps=m["norm_eps"])
         if m["family"] == "qwen3":
-            self.rotate = rotate_halves
             self.q_norm = nn.RMSNorm(self.size, eps=m["norm_eps"])
             self.k_norm = nn.RMSNorm(self.size, eps=m["norm_eps"])
 
     def forward(self, x, rotations):
         # With tensor parallelism this rank has some of the heads.
         q, k, v = (w(x).view(*x.shape[:2], -1, self.size) for w in (self.wq, self.wk, self.wv))
-        if self.q_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = (self.rotate(t, rotations).transpose(1, 2) for t in (q, k))
+        if self.across:
+            q, k = (norm(t.flatten(-2)).view(t.shape) for norm, t in
+                    ((self.q_norm, q), (self.k_norm, k)))
+            q, k = (self.rotate(wide(t), rotations).type_as(t) for t in (q, k))
+        else:
+            if self.q_norm is not None:
+                q, k = self.q_norm(q), self.k_norm(k)
+            q, k = (self.rotate(t, rotations) for t in (q, k))
+        q, k = q.transpose(1, 2), k.transpose(1, 2)
         out = attend(q, k, v.transpose(1, 2), self.context)
         return self.wo(out.transpose(1, 2).reshape(*x.shape[:2], -1))
 
@@ -94,6 +108,7 @@ class Block(nn.Module):
         self.attention = (LatentAttention if latent else Attention)(m, context)
         norms = {name: nn.RMSNorm(m["dim"], eps=m["norm_eps"])
                  for name in ("attention_norm", "ffn_norm")}
+        self.norms_after = m["family"] == "olmo2"
         self.mixture = m["moe.experts"] > 0 and layer >= m["moe.dense_layers"]
         if self.mixture:
             feeds = {"moe": Mixture(m, context)}
@@ -104,12 +119,16 @@ class Block(nn.Module):
             self.add_module(name, module)
 
     def forward(self, x, rotations):
+        feed = self.moe if self.mixture else self.feed_forward
+        if self.norms_after:
+            x = x + self.attention_norm(self.attention(x, rotations))
+            return x + self.ffn_norm(feed(x))
         x = x + self.attention(self.attention_norm(x), rotations)
-        return x + (self.moe if self.mixture else self.feed_forward)(self.ffn_norm(x))
+        return x + feed(self.ffn_norm(x))
 
 
 class Decoder(nn.Module):
-    """Llama 3, Qwen 3 and DeepSeek V3."""
+    """Every family but the toys."""
 
     def __init__(self, m, seq_len, context):
         super().__init__()
@@ -121,7 +140,7 @@ class Decoder(nn.Module):
             self.output.weight = self.tok_embeddings.weight
         factor = m["rope_scaling.attention_factor"]
         size = m["head_dim"] or m["dim"] // m["n_heads"]
-        if m["family"] == "qwen3":
+        if m["family"] in ROTATE_HALVES:
             angles = angles_of(size, seq_len, m).repeat(1, 2)
             self.rotations = angles.cos() * factor, angles.sin() * factor
         else:
@@ -193,12 +212,15 @@ def mixtures(model):
 
 
 def initial_deviation(m, name):
-    """The standard deviation of a parameter's initial values; None for norms, which are ones."""
+    """The standard deviation of a parameter's initial values; 0 for biases, which are zeros, and
+    None for norms, which are ones."""
     if name.endswith("norm.weight"):
         return None
+    if name.endswith(".bias"):
+        return 0
     layer = int(name.split(".")[1]) if name.startswith("layers.") else 0
     by_depth = 0.02 / math.sqrt(2 * (layer + 1))
-    if m["family"] == "qwen3":
+    if m["family"] in ("qwen2", "qwen3", "olmo2"):
         narrow = m["moe.experts"] > 0 and name.endswith((".wo.weight", ".w2_EDF"))
         return 0.02 / math.sqrt(2 * m["n_layers"]) if narrow else 0.02
     if name == "output.weight":

@@ -117,6 +117,10 @@ def wrong_initial(job, weights):
             if not torch.all(tensor == 1):
                 return f"`{name}` is not all ones"
             continue
+        if deviation == 0:
+            if torch.any(tensor != 0):
+                return f"`{name}` is not all zeros"
+            continue
         count = tensor.numel()
         mean, found = tensor.mean().item(), tensor.square().mean().sqrt().item()
         if abs(mean) > 6 * deviation / math.sqrt(count):

@@ -1,11 +1,12 @@
-// Llama 3: grouped-query attention, rotary embedding on adjacent pairs, SwiGLU.
+// Llama 2 and 3: grouped-query attention, rotary embedding on adjacent pairs, SwiGLU.
+#include "heddle/run/models/llama.h"
 
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 
 namespace heddle::run {
-namespace llama3 {
+namespace llama {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, int64_t vocab = 128256) {
@@ -38,7 +39,7 @@ ModelConfig DebugModel() {
   return c;
 }
 
-std::vector<ModelConfig> Flavors() {
+std::vector<ModelConfig> Llama3Flavors() {
   return {
       DebugModel(),
       Small("1B", 2048, 16, 32),
@@ -46,6 +47,24 @@ std::vector<ModelConfig> Flavors() {
       Flavor("8B", 4096, 32, 32, 8, 14336),
       Flavor("70B", 8192, 80, 64, 8, 28672),
       Flavor("405B", 16384, 126, 128, 8, 53248),
+  };
+}
+
+ModelConfig Llama2(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
+                   int64_t ffn, int64_t vocab = 32000) {
+  ModelConfig c = Flavor(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
+  c.max_length = 4096;
+  c.rope = {.theta = 1e4};
+  return c;
+}
+
+// The debug model is not published.
+std::vector<ModelConfig> Llama2Flavors() {
+  return {
+      Llama2("debugmodel", 256, 6, 16, 16, 768, 2048),
+      Llama2("7B", 4096, 32, 32, 32, 11008),
+      Llama2("13B", 5120, 40, 40, 40, 13824),
+      Llama2("70B", 8192, 80, 64, 8, 28672),
   };
 }
 
@@ -62,11 +81,12 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   return DecoderParts(config, {rope}, {.add_attention = AddAttention});
 }
 
-Status Check(const ModelConfig& c) {
+Status CheckDense(const ModelConfig& c) {
   if (c.moe.experts > 0)
     return Error(Diag::kModelSize,
-                 "moe.experts is {}, but llama3 does not support experts; use qwen3 or deepseek_v3",
-                 c.moe.experts);
+                 "moe.experts is {}, but {} does not support experts; use mixtral, qwen3 or "
+                 "deepseek_v3",
+                 c.moe.experts, c.family->name);
   return CheckDecoder(c);
 }
 
@@ -77,28 +97,35 @@ void HfFields(HfConfig& file, ModelConfig& c) {
 
 constexpr HfClass kHfClasses[] = {
     {.type = "llama", .name = "LlamaForCausalLM", .fields = HfFields}};
-constexpr HfName kHfNames[] = {
-    {"attention.wq.weight", "self_attn.q_proj.weight", &ModelConfig::n_heads},
-    {"attention.wk.weight", "self_attn.k_proj.weight", &ModelConfig::n_kv_heads},
-};
 
 // From TorchTitan's report on H100 of December 2024: FSDP, with tensor parallelism within nodes for
 // the large models. The report's 405B also uses eight pipeline stages and fp8, which are left out.
 constexpr PublishedRun kPublished[] = {
     {"8B", 1, 1, 1, "selective"}, {"70B", 8, 1, 8, "full"}, {"405B", 8, 1, 2, "full"}};
 
-}  // namespace llama3
+}  // namespace llama
 
 HEDDLE_DEFINE_FAMILY(llama3){
     .name = "llama3",
-    .flavors = llama3::Flavors,
-    .check = llama3::Check,
-    .make = llama3::Make,
+    .flavors = llama::Llama3Flavors,
+    .check = llama::CheckDense,
+    .make = llama::Make,
     .init = DecoderInit,
     .rules = DecoderRules,
-    .attention = llama3::Attention,
-    .hf = {.classes = llama3::kHfClasses, .names = llama3::kHfNames},
-    .published = llama3::kPublished,
+    .attention = llama::Attention,
+    .hf = {.classes = llama::kHfClasses, .names = llama::kHfNames},
+    .published = llama::kPublished,
+};
+
+HEDDLE_DEFINE_FAMILY(llama2){
+    .name = "llama2",
+    .flavors = llama::Llama2Flavors,
+    .check = llama::CheckDense,
+    .make = llama::Make,
+    .init = DecoderInit,
+    .rules = DecoderRules,
+    .attention = llama::Attention,
+    .hf = {.classes = llama::kHfClasses, .names = llama::kHfNames},
 };
 
 }  // namespace heddle::run

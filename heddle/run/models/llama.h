@@ -1,0 +1,20 @@
+// Parts of Llama that families with other constants share.
+#pragma once
+
+#include "heddle/run/models/family.h"
+
+namespace heddle::run::llama {
+
+// Grouped-query attention with rotary embedding of adjacent pairs.
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x);
+FamilyParts Make(const ModelConfig& config, const BatchConfig& batch);
+// Refuses experts.
+Status CheckDense(const ModelConfig& config);
+
+// Rows of queries and keys are reordered.
+inline constexpr HfName kHfNames[] = {
+    {"attention.wq.weight", "self_attn.q_proj.weight", &ModelConfig::n_heads},
+    {"attention.wk.weight", "self_attn.k_proj.weight", &ModelConfig::n_kv_heads},
+};
+
+}  // namespace heddle::run::llama
