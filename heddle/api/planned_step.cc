@@ -103,10 +103,16 @@ ContextUse ContextOf(const compile::Plan& plan) {
 }
 
 // Checks the batch for context parallelism.
-Status CheckContext(const ModelOptions& model, const ParallelOptions::Layout& layout) {
+Status CheckContext(const ModelOptions& model, const ParallelOptions::Layout& layout,
+                    const std::optional<compile::PlanStages>& stages) {
   int64_t ranks = layout.degree("context");
   if (ranks == 1) return Done{};
-  if (model.local_batch_size != 1)
+  if (stages && model.local_batch_size != stages->micro_batches)
+    return Error(Diag::kModelSize,
+                 "--training.local_batch_size is {} in {} micro-batches of the pipeline, but with "
+                 "context parallelism each of them must be 1 sequence",
+                 model.local_batch_size, stages->micro_batches);
+  if (!stages && model.local_batch_size != 1)
     return Error(Diag::kModelSize,
                  "--training.local_batch_size is {}, but with context parallelism it must be 1; "
                  "--training.global_batch_size adds micro-batches",
@@ -172,7 +178,6 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   HEDDLE_TRY(ParallelOptions::Layout layout, parallel.MakeLayout(config));
   bool sequence_parallel = layout.preset.sequence_parallel && layout.preset.axes.contains("tensor");
   HEDDLE_TRY(compile::PlanBatch batch, BatchOf(model, layout.batch_ranks, global_batch));
-  HEDDLE_RETURN_IF_ERROR(CheckContext(model, layout));
   ContextUse context;
   if (layout.degree("context") > 1)
     (layout.preset.context_heads ? context.heads : context.queries) = true;
@@ -180,6 +185,7 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   if (parallel.pipeline.degree > 1) {
     HEDDLE_TRY(stages, parallel.pipeline.Stages(config.n_layers, model.local_batch_size));
   }
+  HEDDLE_RETURN_IF_ERROR(CheckContext(model, layout, stages));
   HEDDLE_TRY(CapturedPass pass,
              CapturePass(model, batch, stages, sequence_parallel, context, capture));
   Nanos captured = clock.Elapsed();

@@ -1,5 +1,5 @@
-// Pipelines of every schedule have the bits of eager training on the same data-parallel mesh, which
-// adds the gradients of micro-batches and reduces them once. Gradients are clipped.
+// Pipelines of every schedule have the bits of eager training on the same mesh without a pipeline,
+// which adds the gradients of micro-batches and reduces them once. Gradients are clipped.
 #include <gtest/gtest.h>
 
 #include "heddle/api/verify.h"
@@ -15,16 +15,24 @@ struct Job {
   int64_t micro_batches = 4;
   DType precision = DType::kF32;
   int64_t replicate = 1;
+  int64_t context = 1;
+  int64_t tensor = 1;
+  int64_t expert = 1;
+  bool tied = false;
+  const char* checkpoint = "";
 };
 
 void PrintTo(const Job& job, std::ostream* out) {
-  *out << fmt::format("{} pp={} dp={} rep={} layers={} m={} {}", job.schedule, job.pipeline,
-                      job.shard, job.replicate, job.layers, job.micro_batches, Name(job.precision));
+  *out << fmt::format("{} pp={} dp={} rep={} cp={} tp={} ep={} layers={} m={} {}{}{}", job.schedule,
+                      job.pipeline, job.shard, job.replicate, job.context, job.tensor, job.expert,
+                      job.layers, job.micro_batches, Name(job.precision), job.tied ? " tied" : "",
+                      job.checkpoint);
 }
 
 VerificationOptions OptionsOf(const Job& job) {
   VerificationOptions options;
-  options.model.flavor = "debugmodel";
+  options.model.model = job.expert > 1 ? "qwen3" : "llama3";
+  options.model.flavor = job.expert > 1 ? "debugmodel_moe" : "debugmodel";
   options.model.device = run::Target::kCpu;
   options.model.deterministic = true;
   options.model.precision = job.precision;
@@ -33,8 +41,10 @@ VerificationOptions OptionsOf(const Job& job) {
   options.model.sizes["n_layers"] = job.layers;
   options.parallel.pipeline.degree = job.pipeline;
   options.parallel.pipeline.schedule = job.schedule;
-  options.parallel.degrees[0] = job.replicate;
-  options.parallel.degrees[1] = job.shard;
+  if (job.tied) options.model.switches["tied"] = true;
+  options.compile.checkpoint_mode = job.checkpoint;
+  options.parallel.degrees = {job.replicate, job.shard, job.context, job.tensor};
+  options.parallel.expert = job.expert;
   options.optimization.steps = 3;
   return options;
 }
@@ -62,6 +72,41 @@ INSTANTIATE_TEST_SUITE_P(
                     Job{"Interleaved1F1B", 2, 2, 6, 4}, Job{"LoopedBFS", 2, 2, 6, 4},
                     Job{"ZB-H1", 2, 2, 6, 6}, Job{"InterleavedZeroBubble", 2, 1, 6, 4},
                     Job{"ZBVZeroBubble", 2, 2, 6, 5}, Job{"DualPipeV", 2, 2, 6, 8, DType::kBF16}));
+
+constexpr DType kF32 = DType::kF32;
+constexpr DType kBF16 = DType::kBF16;
+
+INSTANTIATE_TEST_SUITE_P(
+    Compositions, PipelineTraining,
+    testing::Values(
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .precision = kF32, .tensor = 2},
+        Job{.schedule = "ZBV", .pipeline = 2, .micro_batches = 5, .precision = kBF16, .tensor = 2},
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .layers = 4, .expert = 2},
+        Job{.schedule = "Interleaved1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .precision = kBF16,
+            .expert = 2},
+        Job{.schedule = "1F1B", .pipeline = 2, .context = 2},
+        Job{.schedule = "ZBV", .pipeline = 2, .shard = 2, .precision = kBF16, .context = 2},
+        Job{.schedule = "ZBV", .pipeline = 2, .shard = 2, .tied = true},
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .checkpoint = "full"},
+        Job{.schedule = "ZBV",
+            .pipeline = 4,
+            .micro_batches = 8,
+            .precision = kBF16,
+            .checkpoint = "full"},
+        Job{.schedule = "Interleaved1F1B", .pipeline = 2, .shard = 2, .checkpoint = "selective"}));
+
+// Neighbours in a loop cannot share weights.
+TEST(PipelineRefusals, TiedWeightsOnTwoCoordinatesAreRefused) {
+  VerifyObserver observer;
+  Result<run::VerifyReport> report =
+      api::Verify(OptionsOf({.schedule = "1F1B", .pipeline = 2, .tied = true}), observer);
+  ASSERT_FALSE(report.ok());
+  EXPECT_NE(report.diagnostics()[0].message.find("is a weight of stages on two coordinates"),
+            std::string::npos);
+}
 
 }  // namespace
 }  // namespace heddle

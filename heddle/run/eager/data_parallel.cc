@@ -44,24 +44,40 @@ std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at:
   return local;
 }
 
-namespace {
+std::vector<at::Tensor> EagerMicroBatch(const Model& model, std::span<const at::Tensor> inputs,
+                                        int64_t count, int64_t micro_batch) {
+  std::vector<at::Tensor> rows(inputs.begin(), inputs.end());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (model.inputs[i].role != InputRole::kBatch) continue;
+    int64_t size = rows[i].size(0) / count;
+    rows[i] = rows[i].narrow(0, micro_batch * size, size);
+  }
+  return rows;
+}
 
-std::vector<ParamSpec> UnitsByCoordinate(const Model& model,
-                                         const std::vector<int64_t>& coordinates) {
+std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::Tensor> grads,
+                                   std::optional<at::ScalarType> reduce_type) {
+  at::NoGradGuard no_grad;
+  for (size_t i = 0; i < grads.size(); ++i) {
+    if (reduce_type) grads[i] = grads[i].to(*reduce_type);
+    if (!sum.empty()) grads[i] = at::add(sum[i], grads[i]);
+  }
+  return grads;
+}
+
+std::vector<ParamSpec> EagerSpecs(const Model& model, const std::vector<int64_t>& coordinates) {
   std::vector<ParamSpec> specs = model.params;
   for (size_t i = 0; i < coordinates.size(); ++i)
     specs[i].unit += fmt::format("@{}", coordinates[i]);
   return specs;
 }
 
-}  // namespace
-
 EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Tensor> params,
                                      const DataParallelOptions& options)
     : model_(model),
       options_(options),
-      state_(UnitsByCoordinate(model, options.coordinates), params,
-             {options.replicate, options.shard}, options.reducer, options.reduce_type) {}
+      state_(EagerSpecs(model, options.coordinates), params, {options.replicate, options.shard},
+             options.reducer, options.reduce_type) {}
 
 EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
                                                        std::span<const at::Tensor> params,
@@ -69,34 +85,20 @@ EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
                                                        const at::Tensor& count) const {
   RankStep step;
   for (int64_t b = 0; b < options_.micro_batches; ++b) {
-    StepResult ran =
-        model_.loss_sum(params, EagerLocalInputs(model_, RowsOf(inputs, b), {ranks(), rank}));
+    StepResult ran = model_.loss_sum(
+        params, EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, options_.micro_batches, b),
+                                 {ranks(), rank}));
     at::Tensor loss = at::div(ran.loss, count);
     std::vector<at::Tensor> grads =
         torch::autograd::grad({loss}, torch::autograd::variable_list(params.begin(), params.end()),
                               {at::ones_like(loss)});
     step.losses.push_back(loss.detach().view({1}));
     step.changes.insert(step.changes.end(), ran.changes.begin(), ran.changes.end());
-    at::NoGradGuard no_grad;
-    for (size_t i = 0; i < grads.size() && options_.micro_batches > 1; ++i) {
-      if (options_.reduce_type) grads[i] = grads[i].to(*options_.reduce_type);
-      if (b > 0) grads[i] = at::add(step.grads[i], grads[i]);
-    }
+    if (options_.micro_batches > 1)
+      grads = EagerAdded(std::move(step.grads), std::move(grads), options_.reduce_type);
     step.grads = std::move(grads);
   }
   return step;
-}
-
-// The inputs of a micro-batch on all ranks.
-std::vector<at::Tensor> EagerDataParallel::RowsOf(std::span<const at::Tensor> inputs,
-                                                  int64_t micro_batch) const {
-  std::vector<at::Tensor> rows(inputs.begin(), inputs.end());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (model_.inputs[i].role != InputRole::kBatch) continue;
-    int64_t size = rows[i].size(0) / options_.micro_batches;
-    rows[i] = rows[i].narrow(0, micro_batch * size, size);
-  }
-  return rows;
 }
 
 EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {

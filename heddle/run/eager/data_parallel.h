@@ -58,6 +58,16 @@ struct EagerPart {
 std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,
                                          const EagerPart& rows, const EagerPart& positions = {});
 
+// Returns the inputs for one of `count` micro-batches, of all ranks.
+std::vector<at::Tensor> EagerMicroBatch(const Model& model, std::span<const at::Tensor> inputs,
+                                        int64_t count, int64_t micro_batch);
+// The gradients of a rank's parameters so far, with those of the next micro-batch: in
+// `reduce_type`, if given.
+std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::Tensor> grads,
+                                   std::optional<at::ScalarType> reduce_type);
+// The parameters, in separate units on each coordinate of a pipeline.
+std::vector<ParamSpec> EagerSpecs(const Model& model, const std::vector<int64_t>& coordinates);
+
 class EagerDataParallel {
  public:
   // `params` are whole, in registration order. `model` must outlive this object.
@@ -86,7 +96,6 @@ class EagerDataParallel {
     std::vector<at::Tensor> grads;
   };
 
-  std::vector<at::Tensor> RowsOf(std::span<const at::Tensor> inputs, int64_t micro_batch) const;
   RankStep RunRank(int64_t rank, std::span<const at::Tensor> params,
                    std::span<const at::Tensor> inputs, const at::Tensor& count) const;
   at::Tensor ClipNorm(int64_t replica) const;

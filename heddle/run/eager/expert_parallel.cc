@@ -23,7 +23,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     : model_(model), options_(options) {
   const DataParallelOptions& data = options.tensor.data;
   std::vector<ParamSpec> specs[2];
-  for (const ParamSpec& spec : model.params) {
+  for (const ParamSpec& spec : EagerSpecs(model, data.coordinates)) {
     // Experts that are not shared are in the payload of their unit.
     bool stack = options.expert > 1 && IsExpertStack(spec.name);
     is_stack_.push_back(stack);
@@ -101,15 +101,22 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
       int64_t at = member / (tensor.context * tensor.tensor) * tensor.tensor + slice(rank);
       options.context = GroupRank{&contexts[static_cast<size_t>(at)], position};
     }
-    std::vector<at::Tensor> local =
-        EagerLocalInputs(model_, inputs, {batch_ranks, dense_at(rank) / tensor.context},
-                         {tensor.context, position, tensor.context_split.head_tail});
-    StepResult ran = DecoderSlice(model_, options).LossSum(params, local);
-    at::Tensor loss = at::div(ran.loss, count);
     auto r = static_cast<size_t>(rank);
-    parts.losses[r] = loss.detach().view({1});
-    parts.changes[r] = std::move(ran.changes);
-    std::vector<at::Tensor> grads = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
+    std::vector<at::Tensor> grads;
+    for (int64_t b = 0; b < tensor.data.micro_batches; ++b) {
+      std::vector<at::Tensor> local =
+          EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, tensor.data.micro_batches, b),
+                           {batch_ranks, dense_at(rank) / tensor.context},
+                           {tensor.context, position, tensor.context_split.head_tail});
+      StepResult ran = DecoderSlice(model_, options).LossSum(params, local);
+      at::Tensor loss = at::div(ran.loss, count);
+      parts.losses[static_cast<size_t>(b)][r] = loss.detach().view({1});
+      parts.changes[r].insert(parts.changes[r].end(), ran.changes.begin(), ran.changes.end());
+      std::vector<at::Tensor> own = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
+      grads = tensor.data.micro_batches > 1
+                  ? EagerAdded(std::move(grads), std::move(own), tensor.data.reduce_type)
+                  : std::move(own);
+    }
     auto& own_dense = parts.dense[static_cast<size_t>(slice(rank))];
     auto& own_stacks = parts.stacks[static_cast<size_t>(piece(rank))];
     for (size_t i = 0; i < grads.size(); ++i) {
@@ -141,7 +148,8 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   };
   parts.dense = places(dense_.size(), tensor.data.replicate * tensor.data.shard);
   parts.stacks = places(static_cast<size_t>(pieces()), tensor.data.replicate * copies());
-  parts.losses.resize(static_cast<size_t>(ranks()));
+  parts.losses.assign(static_cast<size_t>(tensor.data.micro_batches),
+                      std::vector<at::Tensor>(static_cast<size_t>(ranks())));
   parts.changes.resize(static_cast<size_t>(ranks()));
   for (int64_t replica = 0; replica < tensor.data.replicate; ++replica)
     Run(replica, inputs, count, parts);
@@ -150,12 +158,13 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   for (size_t e = 0; e < stacks_.size(); ++e) stacks_[e].Reduce(std::move(parts.stacks[e]));
   EagerStep result;
   std::map<size_t, at::Tensor> seen;
-  std::vector<at::Tensor> losses;
+  std::vector<std::vector<at::Tensor>> losses(parts.losses.size());
   bool split_loss = tensor.split_loss && tensor.tensor > 1;
   for (int64_t rank = 0; rank < ranks(); ++rank) {
     auto r = static_cast<size_t>(rank);
     // If the loss is not split, every slice has all of it.
-    if (split_loss || slice(rank) == 0) losses.push_back(parts.losses[r]);
+    for (size_t b = 0; b < losses.size() && (split_loss || slice(rank) == 0); ++b)
+      losses[b].push_back(parts.losses[b][r]);
     // Counts: their sum is exact in any order. Slices that split each expert see the same tokens.
     if (!own_tokens() && slice(rank) != 0) continue;
     for (const BufferChange& change : parts.changes[r]) {
@@ -163,7 +172,10 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
       all = all.defined() ? at::add(all, change.seen) : change.seen;
     }
   }
-  result.loss = tensor.data.reducer.Reduce(losses, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+  for (const std::vector<at::Tensor>& ranks : losses) {
+    at::Tensor loss = tensor.data.reducer.Reduce(ranks, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+    result.loss = result.loss.defined() ? at::add(result.loss, loss) : loss;
+  }
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);
   for (int64_t replica = 0; replica < tensor.data.replicate; ++replica) {

@@ -69,8 +69,9 @@ class EagerExpertParallel {
   struct StepParts {
     Grads dense;
     Grads stacks;
+    // By micro-batch and rank.
+    std::vector<std::vector<at::Tensor>> losses;
     // By rank.
-    std::vector<at::Tensor> losses;
     std::vector<std::vector<BufferChange>> changes;
   };
 

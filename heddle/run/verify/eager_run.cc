@@ -96,11 +96,6 @@ Status CheckEagerExists(const Model& model, const EagerOptions& options) {
                  "eager {} parallelism does not support --training.{}, which is {}; {}", kind, name,
                  weight, kInstead);
   };
-  bool exchanges = options.tensor > 1 || options.context > 1 || options.expert > 1;
-  if (options.micro_batches > 1 && exchanges)
-    return Error(Diag::kBadChoice,
-                 "eager tensor, context and expert parallelism do not add the gradients of "
-                 "micro-batches; use --against=none to train the graph only");
   if (options.tensor > 1) {
     HEDDLE_RETURN_IF_ERROR(refuse("tensor", "z_loss", model.numerics.z_loss));
     HEDDLE_RETURN_IF_ERROR(refuse("tensor", "aux_loss", model.numerics.aux_loss));
