@@ -23,30 +23,32 @@ Status AgainstPyTorch::Start(const std::string& python, const std::string& torch
   return Done{};
 }
 
-Result<std::string> AgainstPyTorch::OwnLines(run::Session& session) const {
+Result<std::string> AgainstPyTorch::OwnLines(run::GraphRun& run) const {
   std::string lines =
-      run::HashLines(session, job_.step.model.params, /*gradients=*/true, /*moments=*/true);
-  for (size_t at = 0; at < session.ranks().size(); ++at) {
-    for (const run::Session::UpdatedBuffer& buffer : session.updated_buffers(at))
-      lines += run::HashLine(session.steps(), session.ranks()[at], buffer.name, buffer.tensor);
+      run::HashLines(run, job_.step.model.params, /*gradients=*/true, /*moments=*/true);
+  for (const run::Session* session : run.sessions()) {
+    for (size_t at = 0; at < session->ranks().size(); ++at) {
+      for (const run::Session::UpdatedBuffer& buffer : session->updated_buffers(at))
+        lines += run::HashLine(run.steps(), session->ranks()[at], buffer.name, buffer.tensor);
+    }
   }
   int64_t interval = job_.job.validation_interval;
-  if (interval == 0 || session.steps() % interval != 0) return lines;
+  if (interval == 0 || run.steps() % interval != 0) return lines;
   run::BatchSource held_out =
       BatchesOf(dataset_, run::DataSplit::kHeldOut, job_.step.model.batch.seq_len);
   double sum = 0;
   for (int64_t number = 1; number <= job_.job.validation_steps; ++number) {
-    HEDDLE_TRY(double loss, session.Evaluate(held_out, number));
+    HEDDLE_TRY(double loss, run.Evaluate(held_out, number));
     sum += loss;
   }
   std::string mean = run::HexFloat(sum / static_cast<double>(job_.job.validation_steps));
-  for (int64_t rank : session.ranks())
+  for (int64_t rank : run.ranks())
     lines += fmt::format("{{\"rank\":{},\"validation_loss\":\"{}\"}}\n", rank, mean);
   return lines;
 }
 
-Result<run::StepHashes> AgainstPyTorch::AllHashes(run::Session& session) const {
-  HEDDLE_TRY(std::string own, OwnLines(session));
+Result<run::StepHashes> AgainstPyTorch::AllHashes(run::GraphRun& run) const {
+  HEDDLE_TRY(std::string own, OwnLines(run));
   std::vector<std::string> all = {own};
   if (peers_ != nullptr) {
     HEDDLE_TRY(all, peers_->Exchange(own));
@@ -69,7 +71,7 @@ Result<std::optional<run::HashDifference>> AgainstPyTorch::Compare(const run::St
   return found;
 }
 
-Result<run::VerifyReport> AgainstPyTorch::Train(run::Session& session,
+Result<run::VerifyReport> AgainstPyTorch::Train(run::GraphRun& run,
                                                 const run::VerifyOptions& options) {
   run::VerifyReport report;
   if (leads()) report.wrong_weights = reference_->wrong_weights();
@@ -77,16 +79,16 @@ Result<run::VerifyReport> AgainstPyTorch::Train(run::Session& session,
     HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(report.wrong_weights));
     report.wrong_weights = all[0];
   }
-  while (session.steps() < options.steps && !report.differs() && report.finite) {
-    HEDDLE_RETURN_IF_ERROR(session.Step(options.lr(session.steps() + 1)));
+  while (run.steps() < options.steps && !report.differs() && report.finite) {
+    HEDDLE_RETURN_IF_ERROR(run.Step(options.lr(run.steps() + 1)));
     run::StepRow row;
-    row.step = session.steps();
-    row.loss = session.loss(0).item<double>();
-    HEDDLE_TRY(run::StepHashes own, AllHashes(session));
+    row.step = run.steps();
+    row.loss = run.loss(0).item<double>();
+    HEDDLE_TRY(run::StepHashes own, AllHashes(run));
     row.hashes = own.size();
     HEDDLE_TRY(row.hash_difference, Compare(own));
     report.finite = std::isfinite(row.loss);
-    HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
+    HEDDLE_RETURN_IF_ERROR(options.on_step(run, row));
     report.rows.push_back(std::move(row));
   }
   return report;

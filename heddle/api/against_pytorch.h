@@ -24,14 +24,14 @@ class AgainstPyTorch {
   std::string version() const { return reference_ ? reference_->version() : ""; }
   // Trains the graph step by step until a hash differs. Uses the number of steps, the learning
   // rates and on_step of the options.
-  Result<run::VerifyReport> Train(run::Session& session, const run::VerifyOptions& options);
+  Result<run::VerifyReport> Train(run::GraphRun& run, const run::VerifyOptions& options);
 
  private:
   bool leads() const { return peers_ == nullptr || peers_->rank() == 0; }
   // Returns the hash lines of this process's ranks after a step.
-  Result<std::string> OwnLines(run::Session& session) const;
+  Result<std::string> OwnLines(run::GraphRun& run) const;
   // Returns the hashes of all ranks.
-  Result<run::StepHashes> AllHashes(run::Session& session) const;
+  Result<run::StepHashes> AllHashes(run::GraphRun& run) const;
   // Rank 0 compares and sends the result to the others.
   Result<std::optional<run::HashDifference>> Compare(const run::StepHashes& own);
 

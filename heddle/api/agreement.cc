@@ -1,6 +1,7 @@
 #include "heddle/api/agreement.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "heddle/core/base/text.h"
@@ -63,15 +64,21 @@ void StateHash::Add(const at::Tensor& tensor) {
 }
 
 // Ranks may read for a long time, and not equally long: Exchange waits while they are alive.
-Status StateHash::Agree(run::Peers& peers, const std::string& from) const {
-  std::string own = Format(hasher_.Get());
-  HEDDLE_TRY(std::vector<std::string> all, peers.Exchange(own));
-  for (size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all[0]) continue;
+Status StateHash::Agree(run::Peers& peers, const std::string& from, int64_t group) const {
+  HEDDLE_TRY(std::vector<std::string> all,
+             peers.Exchange(fmt::format("{} {}", group, Format(hasher_.Get()))));
+  // The first rank of each group, and its hash.
+  std::map<std::string, std::pair<size_t, std::string>> first;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    size_t space = all[rank].find(' ');
+    std::string hash = all[rank].substr(space + 1);
+    const auto& [other, expected] =
+        first.try_emplace(all[rank].substr(0, space), rank, hash).first->second;
+    if (hash == expected) continue;
     return Error(Diag::kPeers,
-                 "ranks {} and 0 begin with different tensors, both from {}: their hashes are {} "
+                 "ranks {} and {} begin with different tensors, both from {}: their hashes are {} "
                  "and {}; all ranks must see the same files",
-                 rank, from, all[rank], all[0]);
+                 rank, other, from, hash, expected);
   }
   return Done{};
 }

@@ -22,9 +22,10 @@ class StateHash {
   run::SavedState Adding(run::SavedState saved);
   void Add(const at::Tensor& tensor);
 
-  // Fails on every rank unless all have hashed the same tensors. `from` names their source in the
-  // error.
-  Status Agree(run::Peers& peers, const std::string& from) const;
+  // Fails on every rank unless all ranks of a group have hashed the same tensors. `group` is that
+  // of this rank: the coordinates of a pipeline have different tensors. `from` names their source
+  // in the error.
+  Status Agree(run::Peers& peers, const std::string& from, int64_t group = 0) const;
 
  private:
   Hasher128 hasher_;

@@ -4,8 +4,10 @@
 
 #include "heddle/api/rank_work.h"
 #include "heddle/core/base/hash.h"
+#include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/run/models/family.h"
+#include "heddle/run/train/pipeline_run.h"
 
 namespace heddle {
 
@@ -30,10 +32,11 @@ Status JobRun::CompileGraphs(bool for_training) {
   graphs.global_batch = given_.loop.global_batch_size;
   graphs.validates = given_.loop.validation_interval > 0;
   graphs.metrics = for_training;
-  graphs.runs_pipelines = !for_training;
   graphs.measure = for_training;
   graphs.on_compiled = [this](const compile::CompileReport& report) { observer_.Compiled(report); };
   HEDDLE_TRY(compiled_, CompileStep(graphs));
+  if (has_pipeline() && !device_.is_cpu())
+    return Error(Diag::kUsage, "pipelines run on the CPU only yet; use --device=cpu");
   return Done{};
 }
 
@@ -77,10 +80,16 @@ run::SessionOptions JobRun::OptionsOfSession(bool lockstep) const {
   return options;
 }
 
-Result<std::unique_ptr<run::Session>> JobRun::MakeSession(
+Result<std::unique_ptr<run::GraphRun>> JobRun::MakeGraphRun(
     const StepGraphs& graphs, const run::SessionOptions& options) const {
+  // A process with one rank runs one coordinate.
+  if (ProgramAxis(graphs.step) && !options.program_of) {
+    HEDDLE_TRY(std::unique_ptr<run::PipelineRun> run,
+               run::PipelineRun::Make(model(), graphs.modules(), options));
+    return std::unique_ptr<run::GraphRun>(std::move(run));
+  }
   HEDDLE_TRY(run::Session session, run::Session::Make(model(), graphs.modules(), options));
-  return std::make_unique<run::Session>(std::move(session));
+  return std::unique_ptr<run::GraphRun>(std::make_unique<run::Session>(std::move(session)));
 }
 
 }  // namespace heddle

@@ -59,10 +59,12 @@ class JobRun {
   Status OpenInputs();
   // Restricts this process to its own rank. Fails if the other ranks run another job.
   Status Agree(run::Peers& peers);
-  // Options for a session of this process's ranks, or of all ranks with `lockstep`.
+  // Whether coordinates of a pipeline run different graphs.
+  bool has_pipeline() const { return plan().decisions.stages.has_value(); }
+  // Options for a run of this process's ranks, or of all ranks with `lockstep`.
   run::SessionOptions OptionsOfSession(bool lockstep = false) const;
-  Result<std::unique_ptr<run::Session>> MakeSession(const StepGraphs& graphs,
-                                                    const run::SessionOptions& options) const;
+  Result<std::unique_ptr<run::GraphRun>> MakeGraphRun(const StepGraphs& graphs,
+                                                      const run::SessionOptions& options) const;
 
   const StepGraphs& graphs() const { return compiled_->graphs; }
   // The complete plan, with the decisions of options and searches.

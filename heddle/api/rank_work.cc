@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/ir/program.h"
 
 namespace heddle {
 namespace {
@@ -44,10 +43,10 @@ Result<run::RankProgramOptions> OwnRank(run::Peers& peers, const Module& module,
   run::RankProgramOptions options;
   options.device = device;
   options.ranks = {peers.rank()};
-  HEDDLE_TRY(options.transport,
-             run::ProcessTransport::Connect(
-                 peers, module.mesh,
-                 run::Communicators(module.mesh, ProgramOf(module, peers.rank())), device.type()));
+  HEDDLE_TRY(std::shared_ptr<run::ProcessTransport> transport,
+             run::ProcessTransport::Connect(peers, module, device.type()));
+  options.transport = transport;
+  options.transfers = std::move(transport);
   return options;
 }
 
@@ -78,13 +77,13 @@ run::Share<std::optional<run::NodeFinding>> ShareOrigin(run::Peers& peers) {
       json = {{"step", own->step}, {"rank", own->rank}, {"node", own->node}, {"what", own->what}};
     HEDDLE_TRY(std::vector<std::string> texts,
                peers.Exchange(json.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    std::optional<run::NodeFinding> first;
     for (const std::string& text : texts) {
       json = Json::parse(text);
-      if (json.is_null()) continue;
-      return std::optional(
-          run::NodeFinding{json["step"], json["rank"], json["node"], json["what"]});
+      if (json.is_null() || (first && first->step <= json["step"].get<int64_t>())) continue;
+      first = run::NodeFinding{json["step"], json["rank"], json["node"], json["what"]};
     }
-    return std::optional<run::NodeFinding>();
+    return first;
   };
 }
 

@@ -36,7 +36,7 @@ Result<run::RankProgramOptions> OwnRank(run::Peers& peers, const Module& module,
 
 // Combines comparisons: sums the counts, and takes the difference of the lowest rank that has one.
 run::Share<run::Comparison> ShareComparison(run::Peers& peers);
-// Takes the finding of the lowest rank that has one.
+// Takes the finding of the first step, on its lowest rank.
 run::Share<std::optional<run::NodeFinding>> ShareOrigin(run::Peers& peers);
 
 }  // namespace heddle

@@ -32,10 +32,6 @@ Result<CompiledStep> CompileStep(const StepGraphOptions& options) {
   capture.metrics = options.metrics;
   HEDDLE_TRY(PlannedStep planned,
              PlanStep(options.model, options.parallel, capture, options.global_batch));
-  if (planned.plan.decisions.stages && !options.runs_pipelines)
-    return Error(Diag::kUsage,
-                 "only `heddle verify` runs pipelines yet; `heddle plan` prints their graphs, and "
-                 "`heddle schedule` times them");
   HEDDLE_TRY(search::CompileJob job, options.compile.JobFor(planned.plan));
   HEDDLE_TRY(price::CostModel model, search::CostsFor(job.plan));
   auto costs = std::make_unique<const price::CostModel>(std::move(model));

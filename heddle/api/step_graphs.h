@@ -21,8 +21,6 @@ struct StepGraphOptions {
   bool validates = false;
   // Adds metrics of the step to its outputs, such as the load of experts.
   bool metrics = false;
-  // Whether the caller runs the coordinates of a pipeline.
-  bool runs_pipelines = false;
   // Measures the memory of every pass.
   bool measure = false;
   // Called when the step is compiled.

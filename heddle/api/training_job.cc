@@ -8,6 +8,7 @@
 
 #include "heddle/api/rank_work.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/resume.h"
@@ -62,9 +63,11 @@ run::RunState TrainingJob::State() const {
 
 Status TrainingJob::CheckResumed(const run::Checkpoint& checkpoint) {
   int64_t local = options_.model.local_batch_size;
-  HEDDLE_TRY(std::vector<std::string> remarks,
-             run::CheckSameRun(checkpoint, State(),
-                               {.local = local, .ranks = model().batch.batch / local}));
+  HEDDLE_TRY(
+      std::vector<std::string> remarks,
+      run::CheckSameRun(
+          checkpoint, State(),
+          {.local = local, .ranks = planned().layout.batch_ranks, .accumulates = !has_pipeline()}));
   for (const std::string& remark : remarks) Say(remark);
   HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(run::TensorsToResume(model(), graphs().step)));
   HEDDLE_TRY(run::SavedRunState saved, run::ReadRunState(checkpoint));
@@ -169,7 +172,7 @@ Status TrainingJob::Open() {
   if (!options_.loop.folder.empty()) {
     HEDDLE_RETURN_IF_ERROR(FindCheckpoint());
     HEDDLE_RETURN_IF_ERROR(OpenWriter());
-    trainer_.save = [this](const run::Session& session) { return Save(session); };
+    trainer_.save = [this](const run::GraphRun& run) { return Save(run); };
   }
   int64_t after = resumed_ ? resumed_->step() : 0;
   if (resumed_) Say(fmt::format("resuming after step {} ({})", after, resumed_->path()));
@@ -179,8 +182,8 @@ Status TrainingJob::Open() {
 }
 
 // A failed save does not end the run: the previous checkpoint remains.
-Status TrainingJob::Save(const run::Session& session) {
-  Status saved = writer_->Save(run::SnapshotOf(session, model(), run::FormatRunState(State())));
+Status TrainingJob::Save(const run::GraphRun& run) {
+  Status saved = writer_->Save(run::SnapshotOf(run, model(), run::FormatRunState(State())));
   if (saved.ok() && !options_.loop.async) saved = writer_->Finish();
   if (!saved.ok())
     Say(
@@ -192,7 +195,7 @@ Status TrainingJob::Save(const run::Session& session) {
 
 // --- Training
 
-Result<std::unique_ptr<run::Session>> TrainingJob::MakeRun(StateHash* hash) const {
+Result<std::unique_ptr<run::GraphRun>> TrainingJob::MakeRun(StateHash* hash) const {
   run::SessionOptions options = OptionsOfSession();
   if (resumed_) options.saved = run::StateOf(*resumed_, model());
   if (hash != nullptr) {
@@ -200,19 +203,23 @@ Result<std::unique_ptr<run::Session>> TrainingJob::MakeRun(StateHash* hash) cons
     if (options.saved) options.saved = hash->Adding(*std::move(options.saved));
     for (const auto& [name, buffer] : model().state) hash->Add(buffer);
   }
-  return MakeSession(graphs(), options);
+  return MakeGraphRun(graphs(), options);
 }
 
 // Ranks may read the same path on machines with different files.
-Result<std::unique_ptr<run::Session>> TrainingJob::MakeFirstRun() const {
+Result<std::unique_ptr<run::GraphRun>> TrainingJob::MakeFirstRun() const {
   if (peers_ == nullptr) return MakeRun();
   StateHash hash;
-  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeRun(&hash));
+  HEDDLE_TRY(std::unique_ptr<run::GraphRun> run, MakeRun(&hash));
   const std::string& path = options_.model.load_path;
-  HEDDLE_RETURN_IF_ERROR(hash.Agree(*peers_, resumed_       ? resumed_->path()
-                                             : path.empty() ? "--debug.seed"
-                                                            : path));
-  return session;
+  std::optional<AxisId> axis = ProgramAxis(graphs().step);
+  HEDDLE_RETURN_IF_ERROR(
+      hash.Agree(*peers_,
+                 resumed_       ? resumed_->path()
+                 : path.empty() ? "--debug.seed"
+                                : path,
+                 axis ? graphs().step.mesh.Coordinate(peers_->rank(), *axis) : 0));
+  return run;
 }
 
 // A rank that is asked to stop tells the others to stop after the next step. None of them can be
@@ -227,9 +234,9 @@ Result<bool> TrainingJob::Stops(int64_t step) {
 
 namespace {
 
-std::vector<run::ExpertLoad> ExpertLoads(const run::Session& session) {
+std::vector<run::ExpertLoad> ExpertLoads(const run::GraphRun& run) {
   std::vector<run::ExpertLoad> loads;
-  for (const run::StepMetric& metric : session.metrics()) {
+  for (const run::StepMetric& metric : run.metrics()) {
     if (!metric.name.ends_with(run::kExpertCounts)) continue;
     run::ExpertLoad load;
     load.layer = metric.name.substr(0, metric.name.size() - run::kExpertCounts.size());
@@ -243,7 +250,7 @@ std::vector<run::ExpertLoad> ExpertLoads(const run::Session& session) {
 
 }  // namespace
 
-Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& row) {
+Status TrainingJob::Report(const run::GraphRun& run, const run::TrainedStep& row) {
   if (row.skipped)
     Say(fmt::format("step {}: the loss is {}; the step is skipped", row.step, row.loss));
   if (!leads()) return Done{};
@@ -256,17 +263,17 @@ Status TrainingJob::Report(const run::Session& session, const run::TrainedStep& 
                            .data_seconds = row.data_seconds,
                            .validation_loss = row.validation_loss};
   double share = row.seconds * static_cast<double>(ranks());
-  metrics.tps =
-      static_cast<double>(micro_batches() * model.batch.batch * model.batch.seq_len) / share;
+  int64_t rows = planned().sequences();
+  metrics.tps = static_cast<double>(rows * model.batch.seq_len) / share;
   metrics.tflops = static_cast<double>(report().whole_work[0].value) *
-                   static_cast<double>(micro_batches()) / share * 1e-12;
+                   static_cast<double>(rows / model.batch.batch) / share * 1e-12;
   if (cluster_)
     metrics.mfu = metrics.tflops * 1e3 / cluster_->device.PeakOf(model.numerics.compute).per_nano;
   if (std::optional<Bytes> peak = run::PeakMemory(device_)) metrics.memory = *peak;
   if (std::optional<Bytes> total = run::ReadMemory(device_).total)
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
-  metrics.experts = ExpertLoads(session);
+  metrics.experts = ExpertLoads(run);
   watcher_.Trained(metrics);
   return Done{};
 }
@@ -277,28 +284,28 @@ Result<TrainResult> TrainingJob::Train() {
   trainer_.runs_ahead = [this](int64_t step) {
     return options_.optimization.hashes.empty() && !(profile_ && profile_->is_edge(step));
   };
-  trainer_.on_trained = [this](const run::Session& session) -> Status {
-    if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session.steps()));
-    return hashes_.Add(options_.optimization, session, model(), peers_);
+  trainer_.on_trained = [this](const run::GraphRun& run) -> Status {
+    if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(run.steps()));
+    return hashes_.Add(options_.optimization, run, model(), peers_);
   };
-  trainer_.on_step = [this](const run::Session& session, const run::TrainedStep& row) {
-    return Report(session, row);
+  trainer_.on_step = [this](const run::GraphRun& run, const run::TrainedStep& row) {
+    return Report(run, row);
   };
-  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeFirstRun());
-  if (session->steps() >= options_.optimization.steps) {
+  HEDDLE_TRY(std::unique_ptr<run::GraphRun> run, MakeFirstRun());
+  if (run->steps() >= options_.optimization.steps) {
     Say(fmt::format("all {} are trained already", Counted(options_.optimization.steps, "step")));
-    return TrainResult{.step = session->steps()};
+    return TrainResult{.step = run->steps()};
   }
-  if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(session->steps()));
-  HEDDLE_TRY(run::TrainingOutcome outcome, heddle::run::Train(*session, trainer_));
+  if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(run->steps()));
+  HEDDLE_TRY(run::TrainingOutcome outcome, heddle::run::Train(*run, trainer_));
   if (profile_) {
-    HEDDLE_RETURN_IF_ERROR(profile_->After(session->steps(), /*last=*/true));
+    HEDDLE_RETURN_IF_ERROR(profile_->After(run->steps(), /*last=*/true));
     Say(profile_->path().empty()
             ? fmt::format("--profile={}: no such step was trained", options_.loop.profile)
             : "profile in " + profile_->path());
     if (leads() && !profile_->path().empty()) watcher_.Profiled(*this, profile_->path());
   }
-  session.reset();
+  run.reset();
   return End(outcome);
 }
 
@@ -338,9 +345,9 @@ Result<TrainResult> TrainingJob::End(const run::TrainingOutcome& outcome) {
 Status TrainingJob::ExplainNotFinite(const run::TrainedStep& row) {
   Say(fmt::format("stopped: the loss of step {} is {}; looking for the node that computed it",
                   row.step, row.loss));
-  HEDDLE_TRY(std::unique_ptr<run::Session> session, MakeRun());
+  HEDDLE_TRY(std::unique_ptr<run::GraphRun> run, MakeRun());
   HEDDLE_TRY(std::optional<run::NodeFinding> finding,
-             run::FirstNotFinite(*session, trainer_.lr, row.step));
+             run::FirstNotFinite(*run, trainer_.lr, row.step));
   if (peers_ != nullptr) {
     HEDDLE_TRY(finding, ShareOrigin(*peers_)(std::move(finding)));
   }

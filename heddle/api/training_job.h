@@ -86,15 +86,15 @@ class TrainingJob : public JobRun {
   Status CheckTokens();
   Status OpenWriter();
   run::RunState State() const;
-  // Memory of the run's session, and of the buffer for saves.
-  run::RunMemory Memory() const;
+  // Memory of the run's sessions: by coordinate of a pipeline, or one for all ranks.
+  std::vector<run::RunMemory> Memory() const;
   Bytes CheckpointBuffer() const;
   // Adds the initial state to `hash`, unless null.
-  Result<std::unique_ptr<run::Session>> MakeRun(StateHash* hash = nullptr) const;
-  Result<std::unique_ptr<run::Session>> MakeFirstRun() const;
-  Status Save(const run::Session& session);
+  Result<std::unique_ptr<run::GraphRun>> MakeRun(StateHash* hash = nullptr) const;
+  Result<std::unique_ptr<run::GraphRun>> MakeFirstRun() const;
+  Status Save(const run::GraphRun& run);
   Result<bool> Stops(int64_t step);
-  Status Report(const run::Session& session, const run::TrainedStep& row);
+  Status Report(const run::GraphRun& run, const run::TrainedStep& row);
   Result<TrainResult> End(const run::TrainingOutcome& outcome);
   Status ExplainNotFinite(const run::TrainedStep& row);
 

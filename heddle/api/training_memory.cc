@@ -3,7 +3,6 @@
 
 #include "heddle/api/training_job.h"
 #include "heddle/core/base/text.h"
-#include "heddle/core/ir/program.h"
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/run/models/family.h"
 #include "heddle/run/runtime/device/kernel_memory.h"
@@ -14,16 +13,33 @@ namespace heddle {
 namespace {
 
 // Memory that the ranks of one process need together. They share results that are equal on all of
-// them, so only bounds are known: each rank has its own state, and at least one has everything
-// else.
+// them, so only bounds are known: each rank has its own state, and at least one of each coordinate
+// has everything else.
 struct Need {
   Bytes least;
   Bytes most;
+  Bytes state;
 };
 
-Need NeedOf(const run::RunMemory& memory, int64_t ranks_here, Bytes buffer) {
-  return {memory.state * (ranks_here - 1) + memory.peak + buffer,
-          memory.peak * ranks_here + buffer};
+// `memory` has an entry for each coordinate, or one for all ranks. A process with one rank may run
+// any of them.
+Need NeedOf(const std::vector<run::RunMemory>& memory, int64_t ranks_here, Bytes buffer) {
+  auto coordinates = static_cast<int64_t>(memory.size());
+  int64_t ranks = std::max<int64_t>(1, ranks_here / coordinates);
+  Need all{buffer, buffer, buffer};
+  Need largest = all;
+  for (const run::RunMemory& one : memory) {
+    Need need{one.state * (ranks - 1) + one.peak, one.peak * ranks, one.state * ranks};
+    all = {all.least + need.least, all.most + need.most, all.state + need.state};
+    if (need.most + buffer > largest.most)
+      largest = {need.least + buffer, need.most + buffer, need.state + buffer};
+  }
+  return ranks_here < coordinates ? largest : all;
+}
+
+// The coordinate with the highest peak.
+const run::RunMemory& Highest(const std::vector<run::RunMemory>& memory) {
+  return *std::ranges::max_element(memory, {}, &run::RunMemory::peak);
 }
 
 std::string FormatNeed(const Need& need) {
@@ -42,7 +58,7 @@ run::DeviceMemory TrainingJob::OwnMemory() const {
   return run::ReadMemory(device_);
 }
 
-run::RunMemory TrainingJob::Memory() const {
+std::vector<run::RunMemory> TrainingJob::Memory() const {
   bool remembers = trainer_.not_finite == run::BadLossPolicy::kSkip ||
                    trainer_.spike == run::BadLossPolicy::kSkip;
   if (kernels_ == nullptr)
@@ -74,23 +90,28 @@ std::string TrainingJob::Describe() const {
                    WithCommas(model.parameter_count()), Name(options_.model.precision)));
   line("mesh", fmt::format("[{}], {} {}", Format(graphs().step.mesh), Counted(ranks(), "rank"),
                            processes_ ? "in one process each" : "in this process"));
-  int64_t rows = micro_batches() * model.batch.batch;
+  int64_t rows = planned().sequences();
+  int64_t parts = rows / model.batch.batch;
   line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
-                            micro_batches() > 1 ? fmt::format(" in {} parts", micro_batches()) : "",
+                            parts > 1 ? fmt::format(" in {} parts", parts) : "",
                             Counted(options_.optimization.steps, "step")));
   line("data", dataset_->Describe());
   run::DeviceMemory memory = OwnMemory();
-  run::RunMemory run = Memory();
+  std::vector<run::RunMemory> run = Memory();
   Bytes buffer = CheckpointBuffer();
+  std::string_view of_each = run.size() > 1 ? " of each coordinate" : "";
+  std::vector<std::string> peaks;
+  for (const run::RunMemory& coordinate : run) peaks.push_back(Format(coordinate.peak));
   line("memory",
        fmt::format(
-           "{} per rank{}; {} needed here{}", Format(run.peak),
+           "{} per rank{}{}; {} needed here{}", fmt::join(peaks, ", "), of_each,
            buffer.value > 0 ? fmt::format(", {} to save checkpoints", Format(buffer)) : "",
            FormatNeed(NeedOf(run, RanksHere(), buffer)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
-  line("work", fmt::format("{} per rank and step",
-                           Format(price::TotalFlops(graphs().step, SharedProgram(graphs().step)) *
-                                  micro_batches())));
+  std::vector<std::string> work;
+  for (const Graph& graph : graphs().step.graphs)
+    work.push_back(Format(price::TotalFlops(graphs().step, graph) * micro_batches()));
+  line("work", fmt::format("{} per rank{} and step", fmt::join(work, ", "), of_each));
   line("pipeline", options_.compile.PipelineName(planned().plan.decisions));
   if (std::optional<run::AttentionKind> attention = model.attention())
     line("attention", std::string(Name(*attention)));
@@ -99,19 +120,18 @@ std::string TrainingJob::Describe() const {
 
 Status TrainingJob::CheckMemory() const {
   run::DeviceMemory memory = OwnMemory();
-  run::RunMemory run = Memory();
-  Bytes buffer = CheckpointBuffer();
-  Need need = NeedOf(run, RanksHere(), buffer);
+  std::vector<run::RunMemory> run = Memory();
+  Need need = NeedOf(run, RanksHere(), CheckpointBuffer());
   if (!memory.available || need.least <= *memory.available) return Done{};
-  Bytes state = run.state * RanksHere() + buffer;
-  bool state_alone = state > *memory.available;
+  bool state_alone = need.state > *memory.available;
   std::vector<std::string> largest;
-  for (size_t i = 0; i < std::min<size_t>(3, run.largest.size()); ++i)
-    largest.push_back(fmt::format("%{} ({})", run.largest[i].first, Format(run.largest[i].second)));
+  for (const auto& [name, bytes] : Highest(run).largest) {
+    if (largest.size() < 3) largest.push_back(fmt::format("%{} ({})", name, Format(bytes)));
+  }
   return Error(Diag::kInfeasible,
                "training needs at least {} here, {} of it parameters, moments and copies of them "
                "for {}; the largest tensors of a step are {}; {} are available; {}",
-               Format(need.least), Format(state), Counted(RanksHere(), "rank"),
+               Format(need.least), Format(need.state), Counted(RanksHere(), "rank"),
                fmt::join(largest, ", "), Format(*memory.available),
                state_alone ? StateAdvice() : ActivationAdvice());
 }

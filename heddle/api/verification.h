@@ -78,14 +78,12 @@ class Verification : public JobRun {
   bool against_pipeline() const { return IsPipeline(against_); }
   // Returns the graphs of a step, compiled with another pipeline.
   Result<StepGraphs> CompiledWith(const std::string& pipeline) const;
-  Result<std::unique_ptr<run::Session>> MakeRun(const StepGraphs& graphs,
-                                                bool lockstep = false) const {
-    return MakeSession(graphs, OptionsOfSession(lockstep));
+  Result<std::unique_ptr<run::GraphRun>> MakeRun(const StepGraphs& graphs,
+                                                 bool lockstep = false) const {
+    return MakeGraphRun(graphs, OptionsOfSession(lockstep));
   }
   run::EagerOptions Eager() const;
-  // Whether coordinates of a pipeline run different graphs.
-  bool has_pipeline() const { return planned().plan.decisions.stages.has_value(); }
-  Status CheckPipeline(std::optional<int64_t> processes) const;
+  Status CheckPipeline() const;
   Status CheckEager() const;
   // Gradient accumulation and validation can be compared only with PyTorch.
   Status CheckSteps() const;

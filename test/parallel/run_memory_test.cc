@@ -135,7 +135,7 @@ TEST_P(RunMemoryTest, IsWhatWasPredictedForFiveSteps) {
   CountingAllocator allocator;
   JobGraphs graphs(GetParam());
   run::RunMemory predicted =
-      run::MemoryOfRun(graphs.modules(), GetParam().remembers, /*with_host=*/true);
+      run::MemoryOfRun(graphs.modules(), GetParam().remembers, /*with_host=*/true)[0];
   int64_t gradients = 0;
   for (const Input& input : graphs.modules().step->graphs[0].inputs()) {
     const Graph& graph = graphs.modules().step->graphs[0];

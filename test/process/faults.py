@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Trains with four processes, one of which is killed, stopped, or has another job than the
-others.
+others. Half of the jobs are pipelines.
 
 All others must end on their own, with exit code 4 or 1 and a message that names the rank. The
 same holds for errors at the start: ranks with other flags or other weights, a missing rank, two
@@ -29,8 +29,11 @@ TIMEOUT = 5
 LONG_TIMEOUT = 600
 # A timeout in seconds. Correct runs are much faster, even on a busy machine.
 HANG = 300
-FLAGS = ["--model=llama3", "--flavor=debugmodel", "--model.n_layers=1", "--training.seq_len=16", "--training.local_batch_size=1",
-         "--precision=f32", "--against=none", f"--parallelism.data_parallel_shard_degree={RANKS}"]
+JOB = ["--model=llama3", "--flavor=debugmodel", "--training.seq_len=16", "--precision=f32", "--against=none"]
+FLAGS = [*JOB, "--model.n_layers=1", "--training.local_batch_size=1", f"--parallelism.data_parallel_shard_degree={RANKS}"]
+# Each rank of a stage exchanges tensors with one of the other stage.
+PIPELINE_FLAGS = [*JOB, "--model.n_layers=2", "--training.local_batch_size=2",
+                  "--parallelism.data_parallel_shard_degree=2", f"--parallelism.pipeline_parallel_degree={RANKS // 2}"]
 
 
 # A small job of two ranks, and flags that only one of them gets.
@@ -92,11 +95,11 @@ def start(heddle, rank, port, flags, **options):
     environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(RANKS), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
                        MASTER_PORT=str(port))
     environment.pop("TORCHELASTIC_USE_AGENT_STORE", None)
-    return subprocess.Popen([heddle, "verify", *FLAGS, *flags], env=environment, stdin=subprocess.DEVNULL,
+    return subprocess.Popen([heddle, "verify", *flags], env=environment, stdin=subprocess.DEVNULL,
                             stderr=subprocess.PIPE, text=True, **options)
 
 
-def one_trial(heddle, chance, early):
+def one_trial(heddle, job, chance, early):
     """Returns the error, or None. `early` faults may happen while ranks
     start."""
     fate = chance.choice(["killed", "stopped", "other job"])
@@ -105,12 +108,12 @@ def one_trial(heddle, chance, early):
     delay = chance.uniform(0.2, 6.0) if early else chance.uniform(0, 0.5)
     port = free_port()
     with tempfile.TemporaryFile("w+") as progress:
-        return one_fault(heddle, fate, victim, early, delay, port, progress)
+        return one_fault(heddle, job, fate, victim, early, delay, port, progress)
 
 
-def one_fault(heddle, fate, victim, early, delay, port, progress):
+def one_fault(heddle, job, fate, victim, early, delay, port, progress):
     timeout = LONG_TIMEOUT if fate == "other job" else TIMEOUT if early else 2 * TIMEOUT
-    ranks = [start(heddle, rank, port, ["--training.steps=100000", f"--runtime.timeout={timeout}",
+    ranks = [start(heddle, rank, port, [*job, "--training.steps=100000", f"--runtime.timeout={timeout}",
                                         f"--debug.seed={2 if fate == 'other job' and rank == victim else 1}"],
                    stdout=subprocess.DEVNULL if rank else progress)
              for rank in range(RANKS)]
@@ -338,10 +341,11 @@ def main():
             wrong += 1
             print(f"start: {problem}", flush=True)
     for trial in range(options.trials):
-        problem = one_trial(options.heddle, chance, options.all)
+        job = PIPELINE_FLAGS if trial % 2 else FLAGS
+        problem = one_trial(options.heddle, job, chance, options.all)
         if problem:
             wrong += 1
-            print(f"trial {trial}: {problem}")
+            print(f"trial {trial}{' of a pipeline' if trial % 2 else ''}: {problem}")
     print(f"{count} starts and {options.trials} trials, {wrong} of them wrong")
     return 1 if wrong else 0
 

@@ -92,8 +92,8 @@ int RunWorker(const std::string& fate) {
       peers.Agree("settings", fate == "other" && address.rank == 1 ? "graph 17\nbatch 4 x 64"
                                                                    : "graph 17\nbatch 8 x 64");
   if (!agreed.ok()) return Complain(agreed.diagnostics(), &peers);
-  Result<std::shared_ptr<run::ProcessTransport>> transport = run::ProcessTransport::Connect(
-      peers, module.mesh, run::Communicators(module.mesh, graph), c10::kCPU);
+  Result<std::shared_ptr<run::ProcessTransport>> transport =
+      run::ProcessTransport::Connect(peers, module, c10::kCPU);
   if (!transport.ok()) return Complain(transport.diagnostics(), &peers);
   run::RankProgram own =
       *run::RankProgram::Compile(module, graph, {.ranks = {address.rank}, .transport = *transport});

@@ -16,6 +16,10 @@ Result<std::vector<TunedProduct>> Tune(const TuneOptions& options) {
                                                  .parallel = options.parallel,
                                                  .compile = options.compile,
                                                  .optimizer = {}}));
+  if (compiled.planned.plan.decisions.stages)
+    return Error(Diag::kUsage,
+                 "pipelines do not run on devices yet; remove "
+                 "--parallelism.pipeline_parallel_degree");
   Graph graph = run::ListLaunches(SharedProgram(compiled.graphs.step)).graph;
   std::vector<TunedProduct> products;
   for (NodeId node : graph.nodes()) {

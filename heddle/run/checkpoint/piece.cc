@@ -32,9 +32,9 @@ bool IsInside(const Slice& slice, std::span<const int64_t> whole) {
   return true;
 }
 
-bool IsFirstHolder(const Placement& placement, const Mesh& mesh, int64_t rank) {
+bool IsFirstHolder(const Placement& placement, const Mesh& mesh, int64_t rank, Axes alone) {
   for (AxisId axis = 0; axis < mesh.axes().size(); ++axis) {
-    bool splits = false;
+    bool splits = alone.contains(axis);
     for (const Axes& axes : placement.splits) splits |= axes.contains(axis);
     if (!splits && mesh.Coordinate(rank, axis) != 0) return false;
   }

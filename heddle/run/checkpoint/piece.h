@@ -37,8 +37,9 @@ Slice WholeSlice(std::span<const int64_t> whole);
 
 bool IsInside(const Slice& slice, std::span<const int64_t> whole);
 
-// Whether `rank` is the first rank that stores its slice. Only this rank saves the slice.
-bool IsFirstHolder(const Placement& placement, const Mesh& mesh, int64_t rank);
+// Whether `rank` is the first rank that stores its slice. Only this rank saves the slice. Along
+// axes of `alone`, no other rank stores it.
+bool IsFirstHolder(const Placement& placement, const Mesh& mesh, int64_t rank, Axes alone = {});
 
 // Number of elements of a box.
 int64_t CountOf(std::span<const int64_t> shape);

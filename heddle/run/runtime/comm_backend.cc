@@ -7,6 +7,7 @@
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/aten/dtype.h"
 #include "heddle/run/aten/error_message.h"
 
 namespace heddle::run {
@@ -148,74 +149,99 @@ struct PeerCoordinate {
 
 }  // namespace
 
-// Puts the operand of each rank into the mailbox, as the network would deliver it: contiguous. The
-// receipt exists immediately.
-class CommBackend::Send : public Step {
+// One end of a transfer, for all ranks of this process.
+class CommBackend::TransferLaunch : public Step {
  public:
-  Send(const RunPlan& plan, NodeId node, Mailbox& mailbox, bool share)
+  TransferLaunch(const CommBackend& backend, NodeId node)
       : Step(Turn::kTogether),
-        plan_(plan),
+        plan_(backend.plan_),
+        transfers_(*backend.transfers_),
         node_(node),
-        mailbox_(mailbox),
-        share_(share),
-        peer_(plan, node, "to") {}
+        sends_(plan_.graph()[node].op == op::comm_send),
+        share_(backend.share_results_),
+        first_pending_(backend.launch_count_),
+        peer_(plan_, node, sends_ ? "to" : "from") {
+    if (sends_) return;
+    const Graph& graph = plan_.graph();
+    TypeId type = graph.types().elements(graph.type(graph[node].first_result))[0];
+    std::span<const Dim> dims = graph.types().dims(type);
+    sizes_.assign(dims.begin(), dims.end());
+    type_ =
+        at::TensorOptions().device(plan_.device()).dtype(ToScalarType(graph.types().dtype(type)));
+  }
 
   Status RunTogether(Running& running) const override {
     for (size_t at = 0; at < plan_.ranks().size(); ++at) {
-      at::Tensor tensor = plan_.slots().Operands(node_, running.values[at])[0];
-      at::Tensor sent = tensor.contiguous();
-      if (!share_ && sent.is_same(tensor)) sent = tensor.clone();
-      Tensors receipt = {at::empty({0}, tensor.options().dtype(at::kBool))};
-      mailbox_.Put(plan_.ranks()[at], peer_.RankFor(plan_.ranks()[at]), peer_.tag, std::move(sent));
-      plan_.slots().Store(node_, receipt, running.values[at]);
+      try {
+        running.pending[first_pending_ + at] = Start(at, running.values[at]);
+      } catch (const std::exception& error) {
+        return plan_.Fault(node_, plan_.ranks().subspan(at, 1), {}, AtenErrorMessage(error));
+      }
+    }
+    return Done{};
+  }
+
+  // Completes the transfers, at the node that waits for them. A send leaves an empty receipt.
+  Status Finish(NodeId wait, Running& running) const {
+    for (size_t at = 0; at < plan_.ranks().size(); ++at) {
+      try {
+        Tensors result = running.pending[first_pending_ + at]->Finish()[0];
+        running.pending[first_pending_ + at].reset();
+        if (sends_)
+          result = {at::empty({0}, at::TensorOptions().device(plan_.device()).dtype(at::kBool))};
+        plan_.slots().Store(wait, result, running.values[at]);
+      } catch (const std::exception& error) {
+        return plan_.Fault(node_, plan_.ranks().subspan(at, 1), {}, AtenErrorMessage(error));
+      }
     }
     return Done{};
   }
 
  private:
+  std::unique_ptr<Pending> Start(size_t at, Tensors& values) const {
+    int64_t rank = plan_.ranks()[at];
+    int64_t other = peer_.RankFor(rank);
+    if (!sends_) return transfers_.Receive({other, rank, peer_.tag}, sizes_, type_);
+    at::Tensor tensor = plan_.slots().Operands(node_, values)[0];
+    at::Tensor sent = tensor.contiguous();
+    if (!share_ && sent.is_same(tensor)) sent = tensor.clone();
+    return transfers_.Send({rank, other, peer_.tag}, std::move(sent));
+  }
+
   const RunPlan& plan_;
+  Transfers& transfers_;
   NodeId node_;
-  Mailbox& mailbox_;
+  bool sends_;
+  // Whether coordinates of this process share the tensor.
   bool share_;
+  // Index of its first rank's transfer in Running::pending.
+  size_t first_pending_;
   PeerCoordinate peer_;
+  // Sizes and type of a received tensor.
+  std::vector<int64_t> sizes_;
+  at::TensorOptions type_;
 };
 
-// The wait of a receive, which takes the tensors of all ranks. The receive itself does nothing.
-class CommBackend::Receive : public Step {
+class CommBackend::TransferWait : public Step {
  public:
-  Receive(const RunPlan& plan, NodeId launch, NodeId wait, Mailbox& mailbox)
-      : Step(Turn::kTogether),
-        plan_(plan),
-        wait_(wait),
-        mailbox_(mailbox),
-        peer_(plan, launch, "from") {}
-
-  Status RunTogether(Running& running) const override {
-    for (size_t at = 0; wait_ && at < plan_.ranks().size(); ++at) {
-      HEDDLE_TRY(at::Tensor tensor,
-                 mailbox_.Take(peer_.RankFor(plan_.ranks()[at]), plan_.ranks()[at], peer_.tag));
-      Tensors received = {std::move(tensor)};
-      plan_.slots().Store(wait_, received, running.values[at]);
-    }
-    return Done{};
-  }
+  TransferWait(NodeId node, const TransferLaunch& launch)
+      : Step(Turn::kTogether), node_(node), launch_(launch) {}
+  Status RunTogether(Running& running) const override { return launch_.Finish(node_, running); }
 
  private:
-  const RunPlan& plan_;
-  // None for the launch.
-  NodeId wait_;
-  Mailbox& mailbox_;
-  PeerCoordinate peer_;
+  NodeId node_;
+  const TransferLaunch& launch_;
 };
 
 CommBackend::CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport,
-                         std::shared_ptr<Mailbox> mailbox, bool share_results)
+                         std::shared_ptr<Transfers> transfers, bool share_results)
     : plan_(plan),
       transport_(std::move(transport)),
-      mailbox_(std::move(mailbox)),
+      transfers_(std::move(transfers)),
       share_results_(share_results),
       communicators_(plan.mesh(), plan.graph()),
-      launches_(plan.graph().node_count(), nullptr) {
+      launches_(plan.graph().node_count(), nullptr),
+      transfer_launches_(plan.graph().node_count(), nullptr) {
   for (const Communicator& communicator : communicators_.all()) {
     std::vector<Group>& groups = groups_.emplace_back();
     for (const std::vector<int64_t>& members : communicator.groups) {
@@ -235,8 +261,8 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
   const Graph& graph = plan_.graph();
   if (graph[node].op == op::comm_wait) {
     NodeId start = graph[graph.operands(node)[0]].producer;
-    if (start && graph[start].op == op::comm_recv)
-      return CompiledNodes{std::make_unique<Receive>(plan_, start, node, *mailbox_)};
+    if (start && transfer_launches_[start] != nullptr)
+      return CompiledNodes{std::make_unique<TransferWait>(node, *transfer_launches_[start])};
     // Results exist already if the caller launched them or another backend computed them.
     const Launch* launch = start ? launches_[start] : nullptr;
     if (launch == nullptr || transport_->finishes_at_once())
@@ -244,14 +270,15 @@ Result<CompiledNodes> CommBackend::Compile(NodeId node) {
     return CompiledNodes{std::make_unique<Wait>(node, *launch)};
   }
   if (IsTransfer(graph, node)) {
-    if (!mailbox_)
+    if (!transfers_)
       return Error(Diag::kRunFault,
                    "`%{}` is a transfer with another coordinate of a pipeline, which does not run "
                    "here",
                    graph.name(graph[node].first_result));
-    if (graph[node].op == op::comm_send)
-      return CompiledNodes{std::make_unique<Send>(plan_, node, *mailbox_, share_results_)};
-    return CompiledNodes{std::make_unique<Receive>(plan_, node, NodeId(), *mailbox_)};
+    auto launch = std::make_unique<TransferLaunch>(*this, node);
+    transfer_launches_[node] = launch.get();
+    launch_count_ += plan_.ranks().size();
+    return CompiledNodes{std::move(launch)};
   }
   if (!CollectiveKindOf(graph[node].op)) return CompiledNodes{};
   if (graph.attrs(node).Find("sizes") != nullptr)

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "heddle/run/runtime/backend.h"
-#include "heddle/run/runtime/mailbox.h"
 
 namespace heddle::run {
 
@@ -16,9 +15,9 @@ class CommBackend : public Backend {
  public:
   // `share_results`: ranks share the storage of results that are equal on all of them, unless it is
   // overwritten later.
-  // `mailbox` moves transfers between the coordinates of a pipeline, if there are any.
+  // `transfers` are those between the coordinates of a pipeline, if there are any.
   CommBackend(const RunPlan& plan, std::shared_ptr<Transport> transport,
-              std::shared_ptr<Mailbox> mailbox, bool share_results);
+              std::shared_ptr<Transfers> transfers, bool share_results);
 
   Result<CompiledNodes> Compile(NodeId node) override;
 
@@ -35,18 +34,20 @@ class CommBackend : public Backend {
   class Launch;
   class Wait;
   class HandOn;
-  class Send;
-  class Receive;
+  class TransferLaunch;
+  class TransferWait;
 
   const RunPlan& plan_;
   std::shared_ptr<Transport> transport_;
-  std::shared_ptr<Mailbox> mailbox_;
+  std::shared_ptr<Transfers> transfers_;
   bool share_results_;
   Communicators communicators_;
   // By communicator.
   std::vector<std::vector<Group>> groups_;
   // By node; null for nodes that start no collective.
   Table<NodeId, const Launch*> launches_;
+  // By node; null for nodes that are not ends of a transfer.
+  Table<NodeId, const TransferLaunch*> transfer_launches_;
   size_t launch_count_ = 0;
 };
 

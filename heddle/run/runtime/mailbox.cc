@@ -1,23 +1,46 @@
 #include "heddle/run/runtime/mailbox.h"
 
+#include <stdexcept>
+
+#include <fmt/format.h>
+
 namespace heddle::run {
 
-void Mailbox::Put(int64_t from, int64_t to, const std::string& tag, at::Tensor tensor) {
+class Mailbox::Sent : public Pending {
+ public:
+  std::vector<Tensors> Finish() override { return {{}}; }
+};
+
+class Mailbox::Received : public Pending {
+ public:
+  Received(Mailbox& mailbox, Key key) : mailbox_(mailbox), key_(std::move(key)) {}
+  std::vector<Tensors> Finish() override { return {{mailbox_.Take(key_)}}; }
+
+ private:
+  Mailbox& mailbox_;
+  Key key_;
+};
+
+std::unique_ptr<Pending> Mailbox::Send(const Transfer& transfer, at::Tensor tensor) {
   {
     std::lock_guard lock(mutex_);
-    waiting_[{from, to, tag}].push_back(std::move(tensor));
+    waiting_[{transfer.from, transfer.to, transfer.tag}].push_back(std::move(tensor));
   }
   changed_.notify_all();
+  return std::make_unique<Sent>();
 }
 
-Result<at::Tensor> Mailbox::Take(int64_t from, int64_t to, const std::string& tag) {
+std::unique_ptr<Pending> Mailbox::Receive(const Transfer& transfer, at::IntArrayRef,
+                                          const at::TensorOptions&) {
+  return std::make_unique<Received>(*this, Key(transfer.from, transfer.to, transfer.tag));
+}
+
+at::Tensor Mailbox::Take(const Key& key) {
   std::unique_lock lock(mutex_);
-  std::tuple key(from, to, tag);
   changed_.wait(lock, [&] { return closed_ || waiting_.contains(key); });
   auto at = waiting_.find(key);
   if (at == waiting_.end())
-    return Error(Diag::kRunFault, "rank {} waits for `{}` of rank {}, whose coordinate failed", to,
-                 tag, from);
+    throw std::runtime_error(fmt::format("the coordinate of rank {} failed", std::get<0>(key)));
   at::Tensor tensor = std::move(at->second.front());
   at->second.pop_front();
   if (at->second.empty()) waiting_.erase(at);

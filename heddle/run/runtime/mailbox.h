@@ -8,25 +8,29 @@
 #include <string>
 #include <tuple>
 
-#include <ATen/core/Tensor.h>
-
-#include "heddle/core/base/result.h"
+#include "heddle/run/runtime/transport.h"
 
 namespace heddle::run {
 
-class Mailbox {
+class Mailbox : public Transfers {
  public:
-  void Put(int64_t from, int64_t to, const std::string& tag, at::Tensor tensor);
-  // Waits until the tensor is there. Fails if another coordinate failed.
-  Result<at::Tensor> Take(int64_t from, int64_t to, const std::string& tag);
+  std::unique_ptr<Pending> Send(const Transfer& transfer, at::Tensor tensor) override;
+  // Finish waits until the tensor is there. It throws if another coordinate failed.
+  std::unique_ptr<Pending> Receive(const Transfer& transfer, at::IntArrayRef sizes,
+                                   const at::TensorOptions& type) override;
   // Ends all waits, because a coordinate failed.
   void Close();
 
  private:
+  using Key = std::tuple<int64_t, int64_t, std::string>;
+  class Sent;
+  class Received;
+  at::Tensor Take(const Key& key);
+
   std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;
-  std::map<std::tuple<int64_t, int64_t, std::string>, std::deque<at::Tensor>> waiting_;
+  std::map<Key, std::deque<at::Tensor>> waiting_;
 };
 
 }  // namespace heddle::run

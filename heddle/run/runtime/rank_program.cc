@@ -85,7 +85,7 @@ Result<RankProgram> RankProgram::Compile(const Module& module, const Graph& grap
   if (kernels.backend) program.backends_.push_back(kernels.backend(plan));
   size_t own = program.backends_.size();
   auto comm =
-      std::make_unique<CommBackend>(plan, transport, options.mailbox, options.share_results);
+      std::make_unique<CommBackend>(plan, transport, options.transfers, options.share_results);
   const CommBackend& launches = *comm;
   program.backends_.push_back(std::move(comm));
   program.backends_.push_back(std::make_unique<LocalBackend>(plan));

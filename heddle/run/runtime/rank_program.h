@@ -18,7 +18,6 @@
 #include "heddle/core/ir/graph.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/lockstep_transport.h"
-#include "heddle/run/runtime/mailbox.h"
 
 namespace heddle::run {
 
@@ -41,8 +40,8 @@ struct RankProgramOptions {
   // transport, payloads stay in this process. Empty: all ranks.
   std::vector<int64_t> ranks = {};
   std::shared_ptr<Transport> transport = nullptr;
-  // For a coordinate of a pipeline: its transfers with the others, which run on other threads.
-  std::shared_ptr<Mailbox> mailbox = nullptr;
+  // For a coordinate of a pipeline: its transfers with the others.
+  std::shared_ptr<Transfers> transfers = nullptr;
   // Reorders the graph for a backend that is asked first and can accept several nodes at a time.
   std::function<ArrangedKernels(const Graph& graph)> kernels = {};
   // Observes launches of ranks that run on one thread.

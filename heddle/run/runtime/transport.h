@@ -32,4 +32,23 @@ class Transport {
   virtual bool finishes_at_once() const = 0;
 };
 
+// Moves tensors between the coordinates of a pipeline. Both ends of an edge, from one rank to
+// another, start its transfers in the same order.
+class Transfers {
+ public:
+  struct Transfer {
+    int64_t from;
+    int64_t to;
+    const std::string& tag;
+  };
+
+  virtual ~Transfers() = default;
+  // Starts sending a contiguous tensor. The result finishes when the tensor is no longer needed,
+  // and receives nothing.
+  virtual std::unique_ptr<Pending> Send(const Transfer& transfer, at::Tensor tensor) = 0;
+  // Starts receiving a tensor of this type.
+  virtual std::unique_ptr<Pending> Receive(const Transfer& transfer, at::IntArrayRef sizes,
+                                           const at::TensorOptions& type) = 0;
+};
+
 }  // namespace heddle::run

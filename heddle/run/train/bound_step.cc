@@ -27,6 +27,43 @@ at::Tensor InRankOrder(at::Tensor tensor, const Placement& placement, const Mesh
   return tensor;
 }
 
+// A batch input: tokens or labels of one micro-batch.
+struct BatchLabel {
+  bool labels = false;
+  int64_t micro_batch = 0;
+};
+
+// The label is `tokens`, or `tokens.3` for a micro-batch of a pipeline.
+std::optional<BatchLabel> ReadBatchLabel(const Input& input) {
+  if (input.role != InputRole::kBatch) return std::nullopt;
+  std::string_view name = std::string_view(input.label).substr(0, input.label.find('.'));
+  if (name != "tokens" && name != "labels") return std::nullopt;
+  BatchLabel label{name == "labels", 0};
+  if (name.size() < input.label.size()) {
+    const char* end = input.label.data() + input.label.size();
+    std::from_chars(input.label.data() + name.size() + 1, end, label.micro_batch);
+  }
+  return label;
+}
+
+// Sequences of a batch input on all ranks.
+int64_t RowsOf(const Graph& graph, const Input& input) {
+  return graph.types().dims(WholeType(graph, input.value, input.global))[0];
+}
+
+// Sequences of a step: those of a micro-batch, or of all micro-batches of a pipeline, some of whose
+// coordinates read none.
+int64_t RowsOf(const Module& local) {
+  int64_t rows = 0;
+  for (const Graph& graph : local.graphs) {
+    for (const Input& input : graph.inputs()) {
+      std::optional<BatchLabel> label = ReadBatchLabel(input);
+      if (label) rows = std::max(rows, (label->micro_batch + 1) * RowsOf(graph, input));
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 StepNumbers::StepNumbers(c10::Device device)
@@ -50,6 +87,8 @@ Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
   const Graph& graph = ProgramOf(local, options.ranks.empty() ? 0 : options.ranks[0]);
   HEDDLE_TRY(RankProgram program, RankProgram::Compile(local, graph, options));
   BoundStep bound(std::move(program));
+  bound.program_axis_ = ProgramAxis(local);
+  bound.rows_ = RowsOf(local);
   bound.params_.resize(model.params.size());
   bound.FindInputs(model);
   bound.FindOutputs();
@@ -58,19 +97,10 @@ Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
   return bound;
 }
 
-// The label is `tokens`, or `tokens.3` for a micro-batch of a pipeline.
 bool BoundStep::FindBatchInput(size_t i) {
-  const Input& input = program_.graph().inputs()[i];
-  if (input.role != InputRole::kBatch) return false;
-  std::string_view name = std::string_view(input.label).substr(0, input.label.find('.'));
-  if (name != "tokens" && name != "labels") return false;
-  BatchPlace place{i, name == "labels", 0};
-  if (name.size() < input.label.size()) {
-    const char* end = input.label.data() + input.label.size();
-    std::from_chars(input.label.data() + name.size() + 1, end, place.micro_batch);
-  }
-  batch_.push_back(place);
-  return true;
+  std::optional<BatchLabel> label = ReadBatchLabel(program_.graph().inputs()[i]);
+  if (label) batch_.push_back({i, label->labels, label->micro_batch});
+  return label.has_value();
 }
 
 void BoundStep::FindInputs(const Model& model) {
@@ -172,19 +202,6 @@ void BoundStep::BindGradients(std::span<const RankState> states) {
   }
 }
 
-int64_t BoundStep::RowsOf(size_t input) const {
-  const Graph& graph = program_.graph();
-  const Input& batch = graph.inputs()[input];
-  return graph.types().dims(WholeType(graph, batch.value, batch.global))[0];
-}
-
-int64_t BoundStep::rows() const {
-  int64_t rows = 0;
-  for (const BatchPlace& place : batch_)
-    rows = std::max(rows, (place.micro_batch + 1) * RowsOf(place.input));
-  return rows;
-}
-
 // Each rank makes its own rows; ranks with the same rows share them.
 Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t first_row) {
   const Graph& graph = program_.graph();
@@ -199,7 +216,7 @@ Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t fir
   for (size_t at = 0; at < inputs_.size(); ++at) {
     for (const BatchPlace& which : batch_) {
       size_t i = which.input;
-      int64_t rows = RowsOf(i);
+      int64_t rows = RowsOf(graph, graph.inputs()[i]);
       Axes split = graph.placements()[graph.inputs()[i].global.placement].split(0);
       Part part = PartAt(rows, split, mesh, program_.ranks()[at]);
       int64_t begin = first_row + which.micro_batch * rows + part.begin;

@@ -92,6 +92,8 @@ class BoundStep {
   void ReleaseGradients();
 
   const RankProgram& program() const { return program_; }
+  // The axis whose coordinates have graphs of their own (ProgramAxis).
+  std::optional<AxisId> program_axis() const { return program_axis_; }
   const ParamPlaces& places(size_t param) const { return params_[param]; }
   // Buffers that are inputs of the graph, with their positions.
   const std::map<std::string, size_t>& buffers() const { return buffers_; }
@@ -102,9 +104,9 @@ class BoundStep {
   at::Tensor ShardOfInput(size_t i, const at::Tensor& whole, size_t at) const;
   // Whether the divisor of the loss is an input.
   bool takes_token_count() const { return token_count_.has_value(); }
-  // Rows that a run reads: those of a micro-batch, or of all micro-batches of a pipeline. 0 if the
-  // graph reads none.
-  int64_t rows() const;
+  // Rows that a run of all ranks reads: those of a micro-batch, or of all micro-batches of a
+  // pipeline.
+  int64_t rows() const { return rows_; }
   // Outputs of the last run; undefined before it, and if the graph has none.
   at::Tensor loss(size_t at) const { return OutputAt(at, loss_); }
   at::Tensor grad_norm(size_t at) const { return OutputAt(at, grad_norm_); }
@@ -115,11 +117,12 @@ class BoundStep {
   explicit BoundStep(RankProgram program) : program_(std::move(program)) {}
   void FindInputs(const Model& model);
   bool FindBatchInput(size_t i);
-  int64_t RowsOf(size_t input) const;
   void FindOutputs();
   at::Tensor OutputAt(size_t at, Place place) const;
 
   RankProgram program_;
+  std::optional<AxisId> program_axis_;
+  int64_t rows_ = 0;
   RunRecorder* recorder_ = nullptr;
   StepReplay replay_;
   // By parameter.

@@ -5,7 +5,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include "heddle/core/ir/program.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/runtime/shards.h"
 
@@ -32,13 +31,16 @@ class SnapshotMaker {
       : graph_(session.program().graph()),
         mesh_(session.program().module().mesh),
         ranks_(session.ranks()),
-        snapshot_(snapshot) {}
+        snapshot_(snapshot) {
+    if (session.program_axis()) pipeline_.Add(*session.program_axis());
+  }
 
   // Adds a rank's shard of an input, if this rank saves it.
   void Add(std::string name, size_t input, size_t at, const at::Tensor& shard) {
     const Input& in = graph_.inputs()[input];
     const Placement& placement = graph_.placements()[in.global.placement];
-    if (!IsFirstHolder(placement, mesh_, ranks_[at])) return;
+    // A coordinate of a pipeline has only the tensors of its own stages.
+    if (!IsFirstHolder(placement, mesh_, ranks_[at], pipeline_)) return;
     TensorInfo info = InfoOf(graph_, in, std::move(name));
     Slice slice = SliceOf(info.shape, placement, mesh_, ranks_[at]);
     auto copy = [shard](void* to) {
@@ -52,13 +54,15 @@ class SnapshotMaker {
   const Graph& graph_;
   const Mesh& mesh_;
   std::span<const int64_t> ranks_;
+  Axes pipeline_;
   Snapshot& snapshot_;
 };
 
 }  // namespace
 
-Snapshot SnapshotOf(const Session& session, const Model& model, std::string state) {
-  Snapshot snapshot{session.steps(), std::move(state), {}};
+namespace {
+
+void AddTo(Snapshot& snapshot, const Session& session, const Model& model) {
   SnapshotMaker maker(session, snapshot);
   for (size_t at = 0; at < session.ranks().size(); ++at) {
     for (size_t p = 0; p < model.params.size(); ++p) {
@@ -70,16 +74,13 @@ Snapshot SnapshotOf(const Session& session, const Model& model, std::string stat
     for (const auto& [name, input, tensor] : session.updated_buffers(at))
       maker.Add(name, input, at, tensor);
   }
-  return snapshot;
 }
 
-std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) {
-  const Graph& graph = SharedProgram(step);
+void AddTensors(const Graph& graph, const Model& model, std::vector<TensorInfo>& tensors) {
   std::set<ValueId> updated;
   for (const Output& output : graph.outputs()) {
     if (output.role == OutputRole::kUpdate) updated.insert(output.target);
   }
-  std::vector<TensorInfo> tensors;
   for (const Input& input : graph.inputs()) {
     auto param = static_cast<size_t>(input.index);
     if (input.role == InputRole::kParam)
@@ -92,6 +93,19 @@ std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) 
         tensors.push_back(InfoOf(graph, input, NameOf(model, kind, param)));
     }
   }
+}
+
+}  // namespace
+
+Snapshot SnapshotOf(const GraphRun& run, const Model& model, std::string state) {
+  Snapshot snapshot{run.steps(), std::move(state), {}};
+  for (const Session* session : run.sessions()) AddTo(snapshot, *session, model);
+  return snapshot;
+}
+
+std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step) {
+  std::vector<TensorInfo> tensors;
+  for (const Graph& graph : step.graphs) AddTensors(graph, model, tensors);
   return tensors;
 }
 

@@ -1,4 +1,4 @@
-// Saves a session into checkpoints, and resumes from them.
+// Saves a run into checkpoints, and resumes from them.
 #pragma once
 
 #include <string>
@@ -11,12 +11,12 @@
 namespace heddle::run {
 
 // Returns everything that a resumed run needs: `NAME`, `NAME.exp_avg` and `NAME.exp_avg_sq` of each
-// parameter, and buffers that steps update. The snapshot shares the session's tensors, so copy it
+// parameter, and buffers that steps update. The snapshot shares the run's tensors, so copy it
 // before the next step.
-Snapshot SnapshotOf(const Session& session, const Model& model, std::string state);
+Snapshot SnapshotOf(const GraphRun& run, const Model& model, std::string state);
 
-// Returns the tensors that a checkpoint must have for this job to resume from it. `step` is the
-// job's local graph.
+// Returns the tensors that a checkpoint must have for this job to resume from it. `step` has the
+// job's local graphs.
 std::vector<TensorInfo> TensorsToResume(const Model& model, const Module& step);
 
 // Returns the state in a checkpoint. It keeps the checkpoint open. The model must outlive it.

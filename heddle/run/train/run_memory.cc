@@ -69,12 +69,11 @@ Bytes UpdatedState(const Graph& step) {
 
 }  // namespace
 
-RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
-                      const std::function<GraphPeak(const Graph&)>& peak_of) {
-  std::vector<const Graph*> graphs;
-  for (const Module* module : {modules.step, modules.first, modules.more, modules.forward}) {
-    if (module != nullptr) graphs.push_back(&SharedProgram(*module));
-  }
+namespace {
+
+// Memory of the ranks that run one graph of each module. The first graph is that of the step.
+RunMemory MemoryOf(const std::vector<const Graph*>& graphs, bool remembers, bool with_host,
+                   const std::function<GraphPeak(const Graph&)>& peak_of) {
   StateBytes all;
   for (const Graph* graph : graphs) all.merge(StateInputs(*graph, with_host));
   RunMemory memory;
@@ -88,9 +87,25 @@ RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host
     memory.largest = std::move(peak.largest);
   }
   if (remembers) {
-    Bytes copy = UpdatedState(SharedProgram(*modules.step));
+    Bytes copy = UpdatedState(*graphs[0]);
     memory.state += copy;
     memory.peak += copy;
+  }
+  return memory;
+}
+
+}  // namespace
+
+std::vector<RunMemory> MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
+                                   const std::function<GraphPeak(const Graph&)>& peak_of) {
+  size_t programs = ProgramAxis(*modules.step) ? modules.step->graphs.size() : 1;
+  std::vector<RunMemory> memory;
+  for (size_t at = 0; at < programs; ++at) {
+    std::vector<const Graph*> graphs;
+    for (const Module* module : {modules.step, modules.first, modules.more, modules.forward}) {
+      if (module != nullptr) graphs.push_back(&module->graphs[at]);
+    }
+    memory.push_back(MemoryOf(graphs, remembers, with_host, peak_of));
   }
   return memory;
 }

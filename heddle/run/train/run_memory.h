@@ -18,7 +18,7 @@ struct GraphPeak {
   std::vector<std::pair<std::string, Bytes>> largest;
 };
 
-// Bytes of one rank, the one with the largest shards.
+// Bytes of one rank, the one with the largest shards: of all that run the same programs.
 struct RunMemory {
   // Parameters, moments, buffers, and the copy that Session::Remember makes.
   Bytes state;
@@ -28,12 +28,13 @@ struct RunMemory {
   std::vector<std::pair<std::string, Bytes>> largest = {};
 };
 
-// Returns the memory that a session of these graphs allocates over all its steps.
+// Returns the memory that a session of these graphs allocates over all its steps: one entry per
+// coordinate of a pipeline, or one for all ranks.
 //
 // - `remembers`: Session::Remember is called before steps.
 // - `with_host`: the device is the host, so offloaded tensors count, too.
 // - `peak_of`: returns the peak of a graph that does not run node by node.
-RunMemory MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
-                      const std::function<GraphPeak(const Graph&)>& peak_of = {});
+std::vector<RunMemory> MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
+                                   const std::function<GraphPeak(const Graph&)>& peak_of = {});
 
 }  // namespace heddle::run

@@ -43,6 +43,8 @@ struct ResumeBatch {
   // Sequences per data-parallel rank and micro-batch, and the number of data-parallel ranks.
   int64_t local = 1;
   int64_t ranks = 1;
+  // Whether steps may have several micro-batches (--training.global_batch_size).
+  bool accumulates = true;
 };
 // Fails if `now` is another run; the error lists both values of each difference. If the global
 // batch differs, it states the flags that keep it. Returns remarks about settings that differ.

@@ -14,8 +14,7 @@
 #include <c10/core/Event.h>
 
 #include "heddle/run/train/batches_ahead.h"
-#include "heddle/run/train/bound_step.h"
-#include "heddle/run/train/training_run.h"
+#include "heddle/run/train/graph_run.h"
 
 namespace heddle::run {
 
@@ -70,7 +69,7 @@ struct SessionOptions {
   std::optional<SavedState> saved = {};
 };
 
-class Session final : public TrainingRun {
+class Session final : public GraphRun {
  public:
   static Result<Session> Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options);
@@ -79,36 +78,27 @@ class Session final : public TrainingRun {
     return Make(model, StepModules{.step = &step}, options);
   }
 
-  Status Step(double lr) override { return Step(lr, {}); }
-  // Makes an observer for a run of a graph (RankProgram::Run).
-  using Watcher = std::function<RankProgram::Observer(const RankProgram& program)>;
-  Status Step(double lr, const Watcher& watch);
-  // Remember copies the state, and UndoStep restores parameters, moments and buffers from the copy.
-  // An undone step still counts: its data are skipped.
-  void Remember();
-  void UndoStep();
-  // Returns the mean validation loss over the rows of step `number` (from 1). It does not depend on
-  // the number of micro-batches. Frees the gradients of the last step.
-  Result<double> Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch = {});
+  using GraphRun::Step;
+  Status Step(double lr, const Watcher& watch) override;
+  void Remember() override;
+  void UndoStep() override;
+  using GraphRun::Evaluate;
+  Result<double> Evaluate(const BatchSource& batches, int64_t number,
+                          const Watcher& watch) override;
 
   int64_t steps() const override { return steps_; }
   std::span<const int64_t> ranks() const override { return program().ranks(); }
   // The mean over the micro-batches of a step.
   at::Tensor loss(size_t at) const override { return losses_[at]; }
   at::Tensor grad_norm(size_t at) const override { return step_.grad_norm(at); }
-  // Starts copying the loss and the gradient norm of rank 0 to the host. Read waits for these
-  // copies only, even if another step has started since. The norm is unset without clipping.
-  void StartReading();
-  std::pair<double, std::optional<double>> Read();
-  // Whether the next step can start before the last one is read: the host reads nothing else of a
-  // step.
-  bool can_run_ahead() const {
+  void StartReading() override;
+  std::pair<double, std::optional<double>> Read() override;
+  bool can_run_ahead() const override {
     return step_.is_recorded() && accumulated_ == 1 && metrics_.empty();
   }
-  // Metrics of the step, summed over its micro-batches.
-  const std::vector<StepMetric>& metrics() const { return metrics_; }
-  // Time that the step waited for data, in seconds.
-  double data_seconds() const { return data_seconds_; }
+  const std::vector<StepMetric>& metrics() const override { return metrics_; }
+  double data_seconds() const override { return data_seconds_; }
+  std::vector<const Session*> sessions() const override { return {this}; }
   // Gradients exist until the next Step or Evaluate.
   at::Tensor state(StateKind kind, size_t at, size_t param) const override;
   // A buffer that steps update: its position among the inputs of program(), and a rank's shard.
@@ -119,6 +109,8 @@ class Session final : public TrainingRun {
   };
   std::vector<UpdatedBuffer> updated_buffers(size_t at) const;
 
+  // The axis whose coordinates have graphs and state of their own.
+  std::optional<AxisId> program_axis() const { return step_.program_axis(); }
   // The graph of the step.
   const RankProgram& program() const { return step_.program(); }
   // Returns the position of a parameter or its moment among the inputs of program(); nullopt if it

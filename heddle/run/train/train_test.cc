@@ -209,12 +209,12 @@ TEST_F(AccumulationTest, RunningAheadChangesNothing) {
     trainer.validation_steps = 1;
     trainer.validation_batches = Batches();
     trainer.save_interval = 5;
-    trainer.save = [&](const Session& s) -> Status {
+    trainer.save = [&](const GraphRun& s) -> Status {
       saved[runs_ahead].push_back(s.steps());
       return Done{};
     };
     trainer.runs_ahead = [&](int64_t step) { return runs_ahead && step != 9; };
-    trainer.on_step = [&](const Session& s, const TrainedStep& row) -> Status {
+    trainer.on_step = [&](const GraphRun& s, const TrainedStep& row) -> Status {
       for (double value : {row.loss, *row.grad_norm, row.validation_loss.value_or(0)})
         rows[runs_ahead].push_back(value);
       if (s.steps() > row.step) ahead.push_back(row.step);

@@ -33,10 +33,10 @@ class LossWatch {
   std::deque<double> losses_;
 };
 
-Result<double> Validate(Session& session, const TrainerOptions& options) {
+Result<double> Validate(GraphRun& run, const TrainerOptions& options) {
   double sum = 0;
   for (int64_t number = 1; number <= options.validation_steps; ++number) {
-    HEDDLE_TRY(double loss, session.Evaluate(options.validation_batches, number));
+    HEDDLE_TRY(double loss, run.Evaluate(options.validation_batches, number));
     sum += loss;
   }
   return sum / static_cast<double>(options.validation_steps);
@@ -49,45 +49,45 @@ bool MayUndo(const TrainerOptions& options) {
 }
 
 // Whether the step after `step` may start before the loss of `step` is known.
-bool RunsAhead(const Session& session, const TrainerOptions& options, int64_t step) {
+bool RunsAhead(const GraphRun& run, const TrainerOptions& options, int64_t step) {
   return step < options.steps && !MayUndo(options) && !IsDue(options.validation_interval, step) &&
-         !(options.save && IsDue(options.save_interval, step)) && session.can_run_ahead() &&
+         !(options.save && IsDue(options.save_interval, step)) && run.can_run_ahead() &&
          options.runs_ahead && options.runs_ahead(step);
 }
 
 }  // namespace
 
-Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
+Result<TrainingOutcome> Train(GraphRun& run, const TrainerOptions& options) {
   TrainingOutcome outcome;
   LossWatch watch(options);
   bool may_undo = MayUndo(options);
-  int64_t saved = session.steps();
+  int64_t saved = run.steps();
   bool stops = false;
   Clock clock;
   for (int64_t step = saved + 1; step <= options.steps; ++step) {
     TrainedStep row;
     row.step = step;
     row.lr = options.lr(step);
-    if (session.steps() < step) {
+    if (run.steps() < step) {
       clock = Clock();
-      if (may_undo) session.Remember();
-      HEDDLE_RETURN_IF_ERROR(session.Step(row.lr));
+      if (may_undo) run.Remember();
+      HEDDLE_RETURN_IF_ERROR(run.Step(row.lr));
     }
-    row.data_seconds = session.data_seconds();
-    session.StartReading();
-    bool ahead = !stops && RunsAhead(session, options, step);
-    if (ahead) HEDDLE_RETURN_IF_ERROR(session.Step(options.lr(step + 1)));
-    std::tie(row.loss, row.grad_norm) = session.Read();
+    row.data_seconds = run.data_seconds();
+    run.StartReading();
+    bool ahead = !stops && RunsAhead(run, options, step);
+    if (ahead) HEDDLE_RETURN_IF_ERROR(run.Step(options.lr(step + 1)));
+    std::tie(row.loss, row.grad_norm) = run.Read();
     row.seconds = Seconds(clock.Elapsed());
     clock = Clock();
     auto [answer, odd] = watch.Judge(row.loss);
     row.skipped = answer == BadLossPolicy::kSkip;
-    if (row.skipped) session.UndoStep();
-    if (options.on_trained && !ahead) HEDDLE_RETURN_IF_ERROR(options.on_trained(session));
+    if (row.skipped) run.UndoStep();
+    if (options.on_trained && !ahead) HEDDLE_RETURN_IF_ERROR(options.on_trained(run));
     if (IsDue(options.validation_interval, step) && answer != BadLossPolicy::kStop) {
-      HEDDLE_TRY(row.validation_loss, Validate(session, options));
+      HEDDLE_TRY(row.validation_loss, Validate(run, options));
     }
-    if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(session, row));
+    if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(run, row));
     outcome.last = row;
     // The state after such a step must not be saved.
     if (answer == BadLossPolicy::kStop) {
@@ -95,7 +95,7 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
       return outcome;
     }
     if (options.save && IsDue(options.save_interval, step)) {
-      HEDDLE_RETURN_IF_ERROR(options.save(session));
+      HEDDLE_RETURN_IF_ERROR(options.save(run));
       saved = step;
     }
     if (!options.stop) continue;
@@ -106,7 +106,7 @@ Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options) {
     outcome.end = TrainingEnd::kStopped;
     break;
   }
-  if (options.save && saved != session.steps()) HEDDLE_RETURN_IF_ERROR(options.save(session));
+  if (options.save && saved != run.steps()) HEDDLE_RETURN_IF_ERROR(options.save(run));
   return outcome;
 }
 

@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-#include "heddle/run/train/session.h"
+#include "heddle/run/train/graph_run.h"
 
 namespace heddle::run {
 
@@ -43,17 +43,17 @@ struct TrainerOptions {
   BatchSource validation_batches;
   // Saves every N steps and after the last; 0: only after the last. An empty `save` saves nothing.
   int64_t save_interval = 0;
-  std::function<Status(const Session&)> save;
+  std::function<Status(const GraphRun&)> save;
   // Called after every step: whether to stop now. All ranks must get the same answer.
   std::function<Result<bool>(int64_t step)> stop;
   // Whether the next step may start before the loss of `step` is known, so that the device does not
-  // wait for the host. The session is then one step ahead of `on_step`. Empty: never.
+  // wait for the host. The run is then one step ahead of `on_step`. Empty: never.
   std::function<bool(int64_t step)> runs_ahead;
   // Called before validation, after every step whose successor has not started: its gradients still
   // exist.
-  std::function<Status(const Session&)> on_trained;
+  std::function<Status(const GraphRun&)> on_trained;
   // Called for every step.
-  std::function<Status(const Session&, const TrainedStep&)> on_step;
+  std::function<Status(const GraphRun&, const TrainedStep&)> on_step;
 };
 
 enum class TrainingEnd : uint8_t { kFinished, kStopped, kNotFinite, kSpike };
@@ -64,7 +64,7 @@ struct TrainingOutcome {
   TrainedStep last;
 };
 
-// Trains from the session's step to the last.
-Result<TrainingOutcome> Train(Session& session, const TrainerOptions& options);
+// Trains from the run's step to the last.
+Result<TrainingOutcome> Train(GraphRun& run, const TrainerOptions& options);
 
 }  // namespace heddle::run

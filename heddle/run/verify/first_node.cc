@@ -1,6 +1,7 @@
 #include "heddle/run/verify/first_node.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -9,6 +10,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/record_function.h>
 
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/base/hash.h"
 #include "heddle/core/ir/text/print.h"
 
@@ -23,11 +25,10 @@ uint64_t ContentHash(const at::Tensor& tensor) {
   return Hash64(std::span<const uint64_t>(words));
 }
 
-NodeFinding MakeFinding(const Session& session, const RankProgram& program, NodeId node, size_t at,
+NodeFinding MakeFinding(int64_t step, const RankProgram& program, NodeId node, size_t at,
                         std::string what) {
-  // The session counts a step when it is complete.
-  return {session.steps() + 1, program.ranks()[at],
-          PrintNode(program.module(), program.graph(), node), std::move(what)};
+  return {step, program.ranks()[at], PrintNode(program.module(), program.graph(), node),
+          std::move(what)};
 }
 
 // Calls `look` with each tensor that a node computes, until `look` returns true.
@@ -46,6 +47,59 @@ RankProgram::Observer LookAtResults(
     }
   };
 }
+
+// Whether the node hands on a value that another coordinate of a pipeline has computed.
+bool IsReceived(const Graph& graph, NodeId node) {
+  NodeId launch = LaunchOf(graph, node);
+  return launch && graph[launch].op == op::comm_recv;
+}
+
+// The findings of one step: one per program, because the programs of a pipeline run on several
+// threads.
+class Findings {
+ public:
+  // Whether a tensor is wrong, and how. Empty: it is right.
+  using Look = std::function<std::string(size_t at, ValueId, const at::Tensor&)>;
+
+  explicit Findings(int64_t step) : step_(step) {}
+
+  // Records the first wrong tensor of a program.
+  RankProgram::Observer Watch(const RankProgram& program, Look look) {
+    std::lock_guard lock(mutex_);
+    Found& found = by_program_[&program];
+    return LookAtResults(program,
+                         [this, &program, &found, look = std::move(look)](
+                             NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
+                           std::string what = look(at, value, tensor);
+                           if (what.empty()) return false;
+                           found.wrong = true;
+                           if (!IsReceived(program.graph(), node))
+                             found.origin = MakeFinding(step_, program, node, at, std::move(what));
+                           return true;
+                         });
+  }
+  bool any() const {
+    return std::ranges::any_of(by_program_, [](const auto& entry) { return entry.second.wrong; });
+  }
+  // The finding of the first program that computes a wrong value from right ones.
+  std::optional<NodeFinding> First(const GraphRun& run) const {
+    for (const Session* session : run.sessions()) {
+      auto found = by_program_.find(&session->program());
+      if (found != by_program_.end() && found->second.origin) return found->second.origin;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  struct Found {
+    // Not set if another coordinate sent the first wrong value.
+    bool wrong = false;
+    std::optional<NodeFinding> origin;
+  };
+  int64_t step_;
+  std::mutex mutex_;
+  std::map<const RankProgram*, Found> by_program_;
+};
 
 // Records the content of all tensors that ATen computes until Stop, on any thread.
 class Witness {
@@ -147,59 +201,80 @@ std::optional<NodeId> FirstUnknown(const Graph& graph, ValueId value,
 
 }  // namespace
 
-Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
+Result<std::optional<NodeFinding>> FirstNotFinite(GraphRun& run,
                                                   const std::function<double(int64_t)>& lr,
                                                   int64_t last) {
   std::optional<NodeFinding> nan;
   std::optional<NodeFinding> infinite;
-  auto watch = [&](const RankProgram& program) {
-    return LookAtResults(program, [&](NodeId node, size_t at, ValueId, const at::Tensor& tensor) {
-      if (nan || !tensor.is_floating_point()) return nan.has_value();
-      if (!infinite && at::isinf(tensor).any().item<bool>())
-        infinite = MakeFinding(session, program, node, at, "the first infinity");
-      if (at::isnan(tensor).any().item<bool>())
-        nan = MakeFinding(session, program, node, at, "the first NaN");
-      return nan.has_value();
+  bool any = false;
+  while (run.steps() < last) {
+    if (any) {
+      // Other processes may not have seen a NaN yet, and all must run the same steps.
+      HEDDLE_RETURN_IF_ERROR(run.Step(lr(run.steps() + 1)));
+      continue;
+    }
+    int64_t step = run.steps() + 1;
+    Findings nans(step);
+    Findings infinities(step);
+    auto is_nan = [](size_t, ValueId, const at::Tensor& tensor) -> std::string {
+      bool wrong = tensor.is_floating_point() && at::isnan(tensor).any().item<bool>();
+      return wrong ? "the first NaN" : "";
+    };
+    auto is_infinite = [](size_t, ValueId, const at::Tensor& tensor) -> std::string {
+      bool wrong = tensor.is_floating_point() && at::isinf(tensor).any().item<bool>();
+      return wrong ? "the first infinity" : "";
+    };
+    HEDDLE_RETURN_IF_ERROR(run.Step(lr(step), [&](const RankProgram& program) {
+      return [nan = nans.Watch(program, is_nan), inf = infinities.Watch(program, is_infinite)](
+                 NodeId node, std::span<const Tensors> values) {
+        inf(node, values);
+        nan(node, values);
+      };
+    }));
+    if (!infinite) infinite = infinities.First(run);
+    any = nans.any();
+    nan = nans.First(run);
+  }
+  return any ? nan : infinite;
+}
+
+Result<std::optional<NodeFinding>> FirstAgainstGraph(GraphRun& run, GraphRun& other, double lr) {
+  // By name and rank.
+  std::map<std::pair<std::string, int64_t>, uint64_t> hashes;
+  std::mutex adding;
+  HEDDLE_RETURN_IF_ERROR(other.Step(lr, [&](const RankProgram& program) {
+    return LookAtResults(program, [&](NodeId, size_t at, ValueId value, const at::Tensor& tensor) {
+      uint64_t hash = ContentHash(tensor);
+      std::lock_guard lock(adding);
+      hashes[{std::string(program.graph().name(value)), program.ranks()[at]}] += hash;
+      return false;
     });
-  };
-  while (session.steps() < last && !nan)
-    HEDDLE_RETURN_IF_ERROR(session.Step(lr(session.steps() + 1), watch));
-  return nan ? nan : infinite;
+  }));
+  Findings findings(run.steps() + 1);
+  HEDDLE_RETURN_IF_ERROR(run.Step(lr, [&](const RankProgram& program) {
+    return findings.Watch(
+        program, [&](size_t at, ValueId value, const at::Tensor& tensor) -> std::string {
+          const Graph& graph = program.graph();
+          // An async value has several tensors; its wait has one.
+          if (graph.types().is_async(graph.type(value))) return "";
+          auto found = hashes.find({std::string(graph.name(value)), program.ranks()[at]});
+          if (found == hashes.end() || found->second == ContentHash(tensor)) return "";
+          return "the first value that differs";
+        });
+  }));
+  return findings.First(run);
 }
 
-Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr) {
-  // By name, one for each rank.
-  std::unordered_map<std::string, std::vector<uint64_t>> hashes;
-  const RankProgram& theirs = other.program();
-  auto remember = [&](NodeId, size_t at, ValueId value, const at::Tensor& tensor) {
-    std::vector<uint64_t>& by_rank = hashes[std::string(theirs.graph().name(value))];
-    by_rank.resize(theirs.ranks().size());
-    by_rank[at] += ContentHash(tensor);
-    return false;
-  };
-  HEDDLE_RETURN_IF_ERROR(
-      other.Step(lr, [&](const RankProgram& program) { return LookAtResults(program, remember); }));
-  const RankProgram& ours = session.program();
-  std::optional<NodeFinding> finding;
-  auto look = [&](NodeId node, size_t at, ValueId value, const at::Tensor& tensor) {
-    // An async value has several tensors; its wait has one.
-    if (ours.graph().types().is_async(ours.graph().type(value))) return false;
-    auto found = hashes.find(std::string(ours.graph().name(value)));
-    if (found == hashes.end()) return false;
-    if (found->second[*other.Find(ours.ranks()[at])] == ContentHash(tensor)) return false;
-    finding = MakeFinding(session, ours, node, at, "the first value that differs");
-    return true;
-  };
-  HEDDLE_RETURN_IF_ERROR(
-      session.Step(lr, [&](const RankProgram& program) { return LookAtResults(program, look); }));
-  return finding;
-}
-
-Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingRun& other,
-                                                     double lr, size_t params,
-                                                     const Difference& difference) {
-  const RankProgram& program = session.program();
-  Table<NodeId, bool> known(program.graph().node_count(), true);
+Result<std::optional<NodeFinding>> FirstAgainstEager(GraphRun& run, TrainingRun& other, double lr,
+                                                     size_t params, const Difference& difference) {
+  // The session whose rank differs, if it is in this process.
+  const Session* session = nullptr;
+  for (const Session* one : run.sessions()) {
+    if (one->Find(difference.rank)) session = one;
+  }
+  Table<NodeId, bool> known;
+  if (session != nullptr)
+    known = Table<NodeId, bool>(session->program().graph().node_count(), true);
   {
     Witness witness;
     HEDDLE_RETURN_IF_ERROR(other.Step(lr));
@@ -212,22 +287,22 @@ Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingR
     }
     // Stops before the graph computes: its tensors must not count.
     witness.Stop();
-    auto look = [&](NodeId node, size_t, ValueId, const at::Tensor& tensor) {
-      if (!witness.Has(tensor)) known[node] = false;
-      return false;
-    };
-    HEDDLE_RETURN_IF_ERROR(
-        session.Step(lr, [&](const RankProgram& w) { return LookAtResults(w, look); }));
+    HEDDLE_RETURN_IF_ERROR(run.Step(lr, [&](const RankProgram& program) {
+      if (session == nullptr || &program != &session->program()) return RankProgram::Observer();
+      return LookAtResults(program, [&](NodeId node, size_t, ValueId, const at::Tensor& tensor) {
+        if (!witness.Has(tensor)) known[node] = false;
+        return false;
+      });
+    }));
   }
+  if (session == nullptr) return std::optional<NodeFinding>();
+  const RankProgram& program = session->program();
   DoubtSingleNumbers(program.graph(), known);
   std::optional<NodeId> first =
       FirstUnknown(program.graph(), DifferingValue(program.graph(), difference), known);
-  std::optional<size_t> at = session.Find(difference.rank);
-  if (!first || !at) return std::optional<NodeFinding>();
-  NodeFinding finding =
-      MakeFinding(session, program, *first, *at, "the first value that eager never had");
-  finding.step = session.steps();
-  return std::optional(std::move(finding));
+  if (!first) return std::optional<NodeFinding>();
+  return std::optional(MakeFinding(run.steps(), program, *first, *session->Find(difference.rank),
+                                   "the first value that eager never had"));
 }
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// Finds the first node that computes a wrong value: runs more steps of a session and inspects the
+// Finds the first node that computes a wrong value: runs more steps and inspects the
 // values of every node.
 #pragma once
 
@@ -21,19 +21,18 @@ struct NodeFinding {
 
 // Returns the first node with a NaN in its result, up to step `last`; if there is none, the first
 // with an infinity. `lr` returns the learning rate of a step.
-Result<std::optional<NodeFinding>> FirstNotFinite(Session& session,
+Result<std::optional<NodeFinding>> FirstNotFinite(GraphRun& run,
                                                   const std::function<double(int64_t)>& lr,
                                                   int64_t last);
 
-// Returns the first node of `session` whose value differs from the value of the same name in
+// Returns the first node of `run` whose value differs from the value of the same name in
 // `other`.
-Result<std::optional<NodeFinding>> FirstAgainstGraph(Session& session, Session& other, double lr);
+Result<std::optional<NodeFinding>> FirstAgainstGraph(GraphRun& run, GraphRun& other, double lr);
 
 // Compares with a run without a graph. Records the content of all tensors that the other run
 // computes. From the differing value, searches backwards through nodes whose values the other run
 // never had. Returns the first of them whose operands it had.
-Result<std::optional<NodeFinding>> FirstAgainstEager(Session& session, TrainingRun& other,
-                                                     double lr, size_t params,
-                                                     const Difference& difference);
+Result<std::optional<NodeFinding>> FirstAgainstEager(GraphRun& run, TrainingRun& other, double lr,
+                                                     size_t params, const Difference& difference);
 
 }  // namespace heddle::run

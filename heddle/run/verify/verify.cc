@@ -26,18 +26,18 @@ Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, cons
   if (!row.comparison.first) {
     // Starts at the first step: the optimizer can break parameters one step before the loss shows
     // it.
-    HEDDLE_TRY(std::unique_ptr<Session> session, options.graph());
-    return FirstNotFinite(*session, options.lr, row.step);
+    HEDDLE_TRY(std::unique_ptr<GraphRun> run, options.graph());
+    return FirstNotFinite(*run, options.lr, row.step);
   }
-  HEDDLE_TRY(std::unique_ptr<Session> session, TrainedFor(options.graph, row.step - 1, options.lr));
+  HEDDLE_TRY(std::unique_ptr<GraphRun> run, TrainedFor(options.graph, row.step - 1, options.lr));
   if (options.other_graph) {
-    HEDDLE_TRY(std::unique_ptr<Session> other,
+    HEDDLE_TRY(std::unique_ptr<GraphRun> other,
                TrainedFor(options.other_graph, row.step - 1, options.lr));
-    return FirstAgainstGraph(*session, *other, options.lr(row.step));
+    return FirstAgainstGraph(*run, *other, options.lr(row.step));
   }
   HEDDLE_TRY(std::unique_ptr<TrainingRun> eager,
              TrainedFor(options.eager, row.step - 1, options.lr));
-  return FirstAgainstEager(*session, *eager, options.lr(row.step), options.params,
+  return FirstAgainstEager(*run, *eager, options.lr(row.step), options.params,
                            *row.comparison.first);
 }
 
@@ -45,12 +45,7 @@ Result<std::optional<NodeFinding>> FindOrigin(const VerifyOptions& options, cons
 
 Result<VerifyReport> Verify(const VerifyOptions& options) {
   VerifyReport report;
-  std::unique_ptr<TrainingRun> run;
-  if (options.pipeline) {
-    HEDDLE_TRY(run, options.pipeline());
-  } else {
-    HEDDLE_TRY(run, options.graph());
-  }
+  HEDDLE_TRY(std::unique_ptr<GraphRun> run, options.graph());
   std::unique_ptr<TrainingRun> other;
   if (options.eager) {
     HEDDLE_TRY(other, options.eager());
@@ -72,9 +67,8 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
     if (options.on_step) HEDDLE_RETURN_IF_ERROR(options.on_step(*run, row));
     report.rows.push_back(std::move(row));
   }
-  // The origin is a node of the one graph that all ranks run.
-  if ((report.finite && !report.differs()) || options.pipeline) return report;
-  // Frees memory for the two sessions that repeat the run.
+  if (report.finite && !report.differs()) return report;
+  // Frees memory for the two runs that repeat it.
   run.reset();
   other.reset();
   HEDDLE_TRY(report.origin, FindOrigin(options, report.rows.back()));
@@ -87,11 +81,11 @@ Result<VerifyReport> Verify(const VerifyOptions& options) {
 Result<std::optional<std::string>> FirstDifferingPass(
     const Module& before, const compile::Pipeline& pipeline, const compile::ManagerOptions& manager,
     const VerifyOptions& options, int64_t steps,
-    const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make) {
+    const std::function<Result<std::unique_ptr<GraphRun>>(const Module&)>& make) {
   auto train = [&](const Module& module) {
-    return TrainedFor<Session>([&] { return make(module); }, steps, options.lr);
+    return TrainedFor<GraphRun>([&] { return make(module); }, steps, options.lr);
   };
-  HEDDLE_TRY(std::unique_ptr<Session> reference, train(before));
+  HEDDLE_TRY(std::unique_ptr<GraphRun> reference, train(before));
   std::vector<std::string> names;
   auto differs_after = [&](int64_t passes) -> Result<bool> {
     Module module = before;
@@ -101,7 +95,7 @@ Result<std::optional<std::string>> FirstDifferingPass(
     if (passes < 0) {
       for (const compile::PassRecord& record : report.passes) names.push_back(record.pass);
     }
-    HEDDLE_TRY(std::unique_ptr<Session> session, train(module));
+    HEDDLE_TRY(std::unique_ptr<GraphRun> session, train(module));
     HEDDLE_TRY(Comparison comparison, CompareAll(*session, *reference, options));
     return comparison.first.has_value();
   };

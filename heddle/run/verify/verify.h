@@ -22,7 +22,7 @@ using Share = std::function<Result<Finding>(Finding)>;
 // Make a run from its start. The search for the origin of a difference repeats the run, so that no
 // states need to be kept.
 using RunMaker = std::function<Result<std::unique_ptr<TrainingRun>>()>;
-using SessionMaker = std::function<Result<std::unique_ptr<Session>>()>;
+using GraphRunMaker = std::function<Result<std::unique_ptr<GraphRun>>()>;
 
 struct StepRow {
   int64_t step = 0;
@@ -42,12 +42,10 @@ struct VerifyOptions {
   std::function<double(int64_t step)> lr;
   // Number of parameters of the model.
   size_t params = 0;
-  SessionMaker graph;
-  // If set, the coordinates of a pipeline, instead of `graph`.
-  RunMaker pipeline;
+  GraphRunMaker graph;
   // The run to compare with; at most one is set. If none is, only the graph trains.
   RunMaker eager;
-  SessionMaker other_graph;
+  GraphRunMaker other_graph;
   // Empty if all ranks are in this process.
   Share<Comparison> share_comparison;
   Share<std::optional<NodeFinding>> share_origin;
@@ -80,6 +78,6 @@ Result<VerifyReport> Verify(const VerifyOptions& options);
 Result<std::optional<std::string>> FirstDifferingPass(
     const Module& before, const compile::Pipeline& pipeline, const compile::ManagerOptions& manager,
     const VerifyOptions& options, int64_t steps,
-    const std::function<Result<std::unique_ptr<Session>>(const Module&)>& make);
+    const std::function<Result<std::unique_ptr<GraphRun>>(const Module&)>& make);
 
 }  // namespace heddle::run

@@ -106,6 +106,10 @@ Status TrainingScreen::WriteSimulation(const TrainingJob& job, const std::string
     Note("no simulation next to the profile: the step has several micro-batches");
     return Done{};
   }
+  if (ProgramAxis(job.step())) {
+    Note("no simulation next to the profile: the step is a pipeline");
+    return Done{};
+  }
   HEDDLE_TRY(price::CostModel costs,
              price::CostModel::Make(*job.cluster(), {.nodes = {}, .fused = true}));
   const Graph& graph = SharedProgram(job.step());

@@ -1,11 +1,15 @@
 #include "heddle/run/runtime/process/process_transport.h"
 
 #include <numeric>
+#include <set>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "heddle/core/ir/program.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle::run {
 namespace {
@@ -120,26 +124,111 @@ class ProcessTransport::Launched : public Pending {
   Tensors received_;
 };
 
-Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
-    Peers& peers, const Mesh& mesh, const Communicators& communicators, c10::DeviceType device) {
-  auto make_group = device == c10::kCPU ? MakeGlooGroup : MakeNcclGroup;
-  std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
-  for (const Communicator& communicator : communicators.all()) {
-    Group group;
-    group.members = communicator.GroupOf(peers.rank());
-    group.sends_directly = device == c10::kCPU;
-    auto at = std::ranges::find(group.members, peers.rank());
-    // The first member distinguishes the groups of a communicator.
-    std::string prefix = fmt::format("group/{}/{}", peers.NextNumber(), group.members[0]);
-    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers.store());
+// A transfer of an edge.
+class ProcessTransport::Moving : public Pending {
+ public:
+  // `received` is undefined for a send.
+  Moving(ProcessTransport& transport, Group& group, at::Tensor sent, at::Tensor received)
+      : transport_(transport),
+        group_(group),
+        sent_(std::move(sent)),
+        received_(std::move(received)) {
     try {
-      group.group = make_group(store, at - group.members.begin(),
-                               static_cast<int64_t>(group.members.size()), peers.timeout());
+      std::vector<at::Tensor> tensors{received_.defined() ? received_ : sent_};
+      if (tensors[0].numel() == 0) return;
+      work_ = received_.defined() ? group_.group->recv(tensors, 0, group_.tag)
+                                  : group_.group->send(tensors, 1, group_.tag);
+      group_.tag = (group_.tag + 1) % kTags;
     } catch (const std::exception& error) {
-      return Error(Diag::kPeers, "rank {} cannot join communicator {}: {}", peers.rank(),
-                   Format(mesh, communicator), transport->Explain(group, error));
+      throw std::runtime_error(transport_.Explain(group_, error));
     }
+  }
+
+  std::vector<Tensors> Finish() override {
+    try {
+      if (work_) work_->wait();
+    } catch (const std::exception& error) {
+      throw std::runtime_error(transport_.Explain(group_, error));
+    }
+    return {received_.defined() ? Tensors{std::move(received_)} : Tensors{}};
+  }
+
+ private:
+  ProcessTransport& transport_;
+  Group& group_;
+  // Kept until completion, because the network reads or writes them until then.
+  at::Tensor sent_;
+  at::Tensor received_;
+  WorkPtr work_;
+};
+
+namespace {
+
+// The pairs of coordinates between which programs of the module send, in ascending order.
+std::set<std::pair<size_t, size_t>> Edges(const Module& module) {
+  std::set<std::pair<size_t, size_t>> edges;
+  for (size_t at = 0; at < module.graphs.size(); ++at) {
+    const Graph& graph = module.graphs[at];
+    for (NodeId node : graph.nodes()) {
+      if (graph[node].op != op::comm_send) continue;
+      edges.emplace(at, std::get<int64_t>(*graph.attrs(node).Find("to")));
+    }
+  }
+  return edges;
+}
+
+}  // namespace
+
+Result<ProcessTransport::Group> ProcessTransport::Join(std::vector<int64_t> members,
+                                                       const std::string& prefix,
+                                                       const std::string& what,
+                                                       c10::DeviceType device) {
+  Group group;
+  group.members = std::move(members);
+  auto own = std::ranges::find(group.members, peers_.rank()) - group.members.begin();
+  auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers_.store());
+  try {
+    group.group = (device == c10::kCPU ? MakeGlooGroup : MakeNcclGroup)(
+        store, own, static_cast<int64_t>(group.members.size()), peers_.timeout());
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} cannot join {}: {}", peers_.rank(), what,
+                 Explain(group, error));
+  }
+  return group;
+}
+
+Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(Peers& peers,
+                                                                    const Module& module,
+                                                                    c10::DeviceType device) {
+  const Mesh& mesh = module.mesh;
+  std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
+  // Programs of several coordinates have different numbers of communicators.
+  int64_t number = peers.NextNumber();
+  Communicators communicators(mesh, ProgramOf(module, peers.rank()));
+  for (const Communicator& communicator : communicators.all()) {
+    std::vector<int64_t> members = communicator.GroupOf(peers.rank());
+    // The first member distinguishes the groups of a communicator.
+    std::string prefix =
+        fmt::format("group/{}/{}/{}", number, transport->groups_.size(), members[0]);
+    HEDDLE_TRY(Group group,
+               transport->Join(std::move(members), prefix,
+                               fmt::format("communicator {}", Format(mesh, communicator)), device));
+    group.sends_directly = device == c10::kCPU;
     transport->groups_.push_back(std::move(group));
+  }
+  std::optional<AxisId> axis = ProgramAxis(module);
+  if (!axis) return transport;
+  // The ranks of the other coordinates that this one exchanges tensors with, by coordinate.
+  Communicator line{Axes(*axis), 0, Groups(mesh, Axes(*axis))};
+  const std::vector<int64_t>& ranks = line.GroupOf(peers.rank());
+  for (auto [from, to] : Edges(module)) {
+    std::vector<int64_t> ends = {ranks[from], ranks[to]};
+    if (std::ranges::find(ends, peers.rank()) == ends.end()) continue;
+    HEDDLE_TRY(
+        Group group,
+        transport->Join(ends, fmt::format("edge/{}/{}/{}", number, ends[0], ends[1]),
+                        fmt::format("the edge from rank {} to rank {}", ends[0], ends[1]), device));
+    transport->edges_.emplace(std::pair(ends[0], ends[1]), std::move(group));
   }
   return transport;
 }
@@ -147,11 +236,18 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(
 ProcessTransport::~ProcessTransport() {
   if (!failed_) return;
   for (Group& group : groups_) group.group.release();
+  for (auto& [ends, group] : edges_) group.group.release();
 }
 
 std::string ProcessTransport::Explain(const Group& group, const std::exception& error) {
   failed_ = true;
   std::string missing = peers_.watch().Missing(group.members);
+  if (missing.empty()) {
+    // Another member may wait for a rank of another group, as along a pipeline.
+    std::vector<int64_t> all(static_cast<size_t>(peers_.world_size()));
+    std::iota(all.begin(), all.end(), 0);
+    missing = peers_.watch().Missing(all);
+  }
   return fmt::format("{}; participating ranks: {}; c10d reports: {}",
                      missing.empty() ? "it did not complete, although all ranks answer" : missing,
                      fmt::join(group.members, ", "), C10dErrorMessage(error));
@@ -165,6 +261,17 @@ std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communic
   auto launched = std::make_unique<Launched>(*this, groups_[communicator.index()]);
   for (at::Tensor& send : sends[0]) launched->Add(collective, std::move(send), shares[0]);
   return launched;
+}
+
+std::unique_ptr<Pending> ProcessTransport::Send(const Transfer& transfer, at::Tensor tensor) {
+  return std::make_unique<Moving>(*this, edges_.at({transfer.from, transfer.to}), std::move(tensor),
+                                  at::Tensor());
+}
+
+std::unique_ptr<Pending> ProcessTransport::Receive(const Transfer& transfer, at::IntArrayRef sizes,
+                                                   const at::TensorOptions& type) {
+  return std::make_unique<Moving>(*this, edges_.at({transfer.from, transfer.to}), at::Tensor(),
+                                  at::empty(sizes, type));
 }
 
 }  // namespace heddle::run

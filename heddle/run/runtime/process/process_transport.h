@@ -1,7 +1,10 @@
-// Moves payloads between processes through c10d, with one process group per communicator.
+// Moves payloads between processes through c10d, with one process group per communicator, and one
+// per pair of ranks that an edge of a pipeline joins.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "heddle/run/runtime/process/group.h"
 #include "heddle/run/runtime/process/peers.h"
@@ -9,12 +12,12 @@
 
 namespace heddle::run {
 
-class ProcessTransport : public Transport {
+class ProcessTransport : public Transport, public Transfers {
  public:
-  // Creates the groups of this rank, in the order of the communicators, which is the same on every
-  // rank. `device` is the device of payloads. `peers` must outlive the transport.
-  static Result<std::shared_ptr<ProcessTransport>> Connect(Peers& peers, const Mesh& mesh,
-                                                           const Communicators& communicators,
+  // Creates the groups of this rank for a local module. All ranks create their groups in one order,
+  // because each waits for its members. `device` is the device of payloads. `peers` must outlive
+  // the transport.
+  static Result<std::shared_ptr<ProcessTransport>> Connect(Peers& peers, const Module& module,
                                                            c10::DeviceType device);
 
   // After a failure, the groups are leaked: destroying them would wait for launches that cannot
@@ -28,6 +31,9 @@ class ProcessTransport : public Transport {
                                  std::vector<Tensors> sends,
                                  std::span<const Shares> shares) override;
   bool finishes_at_once() const override { return false; }
+  std::unique_ptr<Pending> Send(const Transfer& transfer, at::Tensor tensor) override;
+  std::unique_ptr<Pending> Receive(const Transfer& transfer, at::IntArrayRef sizes,
+                                   const at::TensorOptions& type) override;
 
  private:
   struct Group {
@@ -40,8 +46,12 @@ class ProcessTransport : public Transport {
     int tag = 0;
   };
   class Launched;
+  class Moving;
 
   explicit ProcessTransport(Peers& peers) : peers_(peers) {}
+  // Joins the group of `members`, which `what` describes. `prefix` distinguishes it from others.
+  Result<Group> Join(std::vector<int64_t> members, const std::string& prefix,
+                     const std::string& what, c10::DeviceType device);
   // Describes why a launch of the group failed, with the ranks that do not answer, if known.
   std::string Explain(const Group& group, const std::exception& error);
 
@@ -49,6 +59,8 @@ class ProcessTransport : public Transport {
   bool failed_ = false;
   // By communicator.
   std::vector<Group> groups_;
+  // By sending and receiving rank. This rank is one of them.
+  std::map<std::pair<int64_t, int64_t>, Group> edges_;
 };
 
 }  // namespace heddle::run
