@@ -78,6 +78,7 @@ oracle: build
 	@$(PYTHON) test/oracle/ops_conformance.py build/heddle
 	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
 	@$(PYTHON) test/oracle/pytorch.py build/heddle --all
+	@$(PYTHON) test/oracle/pipeline_steps.py build/heddle --all
 	@$(PYTHON) test/oracle/hf_models.py build/heddle
 	@$(PYTHON) test/oracle/text_loss.py build/heddle
 
