@@ -7,6 +7,8 @@
 # make train  set up, build, run the main job
 # make python build the Python package and install it into .venv
 # make wheel  write a wheel of it for this machine's architecture into dist/
+# make install PREFIX=/usr/local   install the program with its libtorch, man page and completions
+# make deb    write a Debian package of it into dist/
 # make bench  measure; writes build/bench.json
 # make docs   regenerate ops.md, passes.md, flags.md and diagnostics.md
 # make TORCH_PYTHON=python3 ...   use the torch of that Python, and install none
@@ -25,6 +27,7 @@ TORCH = -DHEDDLE_TORCH_PYTHON=$(PYTHON)
 CLANG = $(firstword $(wildcard /usr/bin/clang++-1[6-9] /usr/bin/clang++-2[0-9]))
 FUZZ_SECONDS ?= 30
 SECONDS = 600
+PREFIX ?= /usr/local
 SEED = 1
 # -entropic=0: weighting inputs by rare features takes fifty times as long as running them, because
 # there are a hundred thousand features.
@@ -35,7 +38,7 @@ RESULTS = --output-junit tests.xml --test-output-size-passed 1000000
 # ccache caches files with precompiled headers only with these settings.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build program python wheel test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
+.PHONY: all setup build program install deb python wheel test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
 
 all: build
 
@@ -50,6 +53,16 @@ build: setup
 program: setup
 	@cmake --preset release $(TORCH) $(PACKAGE) >build.log 2>&1 || { cat build.log; rm -f build.log; exit 1; }; rm -f build.log
 	@cmake --build --preset release --target heddle heddle-torch
+
+# DESTDIR works as usual.
+install: program
+	@cmake --install build --component program --strip --prefix "$(PREFIX)" >/dev/null
+	@echo "installed $(DESTDIR)$(PREFIX)/bin/heddle"
+
+deb: program
+	@mkdir -p dist
+	@cpack --config build/CPackConfig.cmake -G DEB -B dist >build/cpack.log 2>&1 || { cat build/cpack.log; exit 1; }
+	@rm -rf dist/_CPack_Packages && ls dist/*.deb
 
 PIP = $(PYTHON) -m pip --disable-pip-version-check
 python: setup

@@ -5,8 +5,8 @@ usage: code_blocks.py HEDDLE [FILE...]
 
 A shell block is a fence marked `sh`. Its commands run with bash and stop at the first failure. All
 blocks of a page share one temporary folder, in order, so a block may use the files of the blocks
-before it. In that folder both `heddle` and `build/heddle` are HEDDLE. The checkout is not there, so
-a block that needs its files cannot run.
+before it. In that folder both `heddle` and `build/heddle` are HEDDLE, and `examples` is that of the
+checkout. A block that needs other files of the checkout cannot run.
 
 A comment on the line before the fence changes this:
 
@@ -112,6 +112,7 @@ def main():
             (folder / "build").mkdir()
             for link in (folder / "heddle", folder / "build/heddle"):
                 link.symlink_to(os.path.abspath(heddle))
+            (folder / "examples").symlink_to(ROOT / "examples")
             environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}",
                            "OMP_NUM_THREADS": "1"}
             for block in blocks_of(page):
