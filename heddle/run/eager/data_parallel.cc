@@ -65,6 +65,16 @@ std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::
   return grads;
 }
 
+at::Tensor EagerLoss(const std::vector<std::vector<at::Tensor>>& by_micro_batch,
+                     const Reducer& reducer) {
+  at::Tensor sum;
+  for (const std::vector<at::Tensor>& ranks : by_micro_batch) {
+    at::Tensor loss = reducer.Reduce(ranks, ReduceOp::kSum, /*rows=*/false).squeeze(0);
+    sum = sum.defined() ? at::add(sum, loss) : loss;
+  }
+  return sum;
+}
+
 std::vector<ParamSpec> EagerSpecs(const Model& model, const std::vector<int64_t>& coordinates) {
   std::vector<ParamSpec> specs = model.params;
   for (size_t i = 0; i < coordinates.size(); ++i)
@@ -132,10 +142,7 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   EagerStep result;
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);
-  for (const std::vector<at::Tensor>& parts : losses) {
-    at::Tensor loss = options_.reducer.Reduce(parts, ReduceOp::kSum, /*rows=*/false).squeeze(0);
-    result.loss = result.loss.defined() ? at::add(result.loss, loss) : loss;
-  }
+  result.loss = EagerLoss(losses, options_.reducer);
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
     at::Tensor norm = ClipNorm(replica);
     if (replica == 0) result.grad_norm = norm;

@@ -65,6 +65,9 @@ std::vector<at::Tensor> EagerMicroBatch(const Model& model, std::span<const at::
 // `reduce_type`, if given.
 std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::Tensor> grads,
                                    std::optional<at::ScalarType> reduce_type);
+// The sum of losses over ranks, then over micro-batches.
+at::Tensor EagerLoss(const std::vector<std::vector<at::Tensor>>& by_micro_batch,
+                     const Reducer& reducer);
 // The parameters, in separate units on each coordinate of a pipeline.
 std::vector<ParamSpec> EagerSpecs(const Model& model, const std::vector<int64_t>& coordinates);
 

@@ -172,10 +172,7 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
       all = all.defined() ? at::add(all, change.seen) : change.seen;
     }
   }
-  for (const std::vector<at::Tensor>& ranks : losses) {
-    at::Tensor loss = tensor.data.reducer.Reduce(ranks, ReduceOp::kSum, /*rows=*/false).squeeze(0);
-    result.loss = result.loss.defined() ? at::add(result.loss, loss) : loss;
-  }
+  result.loss = EagerLoss(losses, tensor.data.reducer);
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);
   for (int64_t replica = 0; replica < tensor.data.replicate; ++replica) {
