@@ -8,11 +8,13 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
-from runs import HANG, Failed, check, command, hashes_of, train
+from runs import HANG, Failed, check, children_of, command, hashes_of, train
 
 # Four sequences per step.
 MODEL = ["--model.n_layers=4", "--model.dim=32", "--model.n_heads=4", "--model.n_kv_heads=2",
@@ -141,6 +143,36 @@ def bad_losses_are_handled(heddle, folder):
     check(rank == "1", "its rank is that of the last stage")
 
 
+def killed_ranks_lose_nothing(heddle, folder):
+    """A rank of each stage is killed after a checkpoint. The job restarts, and has the bits of an
+    undisturbed one."""
+    flags = pipeline(2, "1F1B", 2, "--checkpoint.interval=1", "--nproc=4")
+    reference = os.path.join(folder, "reference.jsonl")
+    train(heddle, [*flags, f"--hashes={reference}"], 21)
+    for victim in (0, 3):
+        saved = os.path.join(folder, f"killed-{victim}")
+        with open(f"{saved}.log", "w+") as said:
+            run = subprocess.Popen(
+                command(heddle, [*flags, f"--checkpoint.folder={saved}", "--fault.max_restarts=1",
+                                 "--runtime.timeout=20"], 20),
+                stdout=subprocess.DEVNULL, stderr=said, text=True)
+            try:
+                while run.poll() is None and not os.path.isdir(os.path.join(saved, "step-00000002")):
+                    time.sleep(0.02)
+                os.kill(children_of(run.pid)[victim], signal.SIGKILL)
+                code = run.wait(timeout=HANG)
+            finally:
+                run.kill()
+                run.wait()
+            said.seek(0)
+            text = said.read()
+        check(code == 0 and f"rank {victim}" in text and "resuming after step" in text,
+              f"the job restarts after rank {victim} was killed: {code} {text}")
+        last = os.path.join(folder, "last.jsonl")
+        train(heddle, [*flags, f"--checkpoint.folder={saved}", f"--hashes={last}"], 21)
+        check(hashes_of(last, 21) == hashes_of(reference, 21), "it has the bits of an undisturbed one")
+
+
 def main():
     try:
         for part in (
@@ -150,6 +182,7 @@ def main():
             checkpoints_fit_every_mesh,
             models_leave_a_pipeline,
             bad_losses_are_handled,
+            killed_ranks_lose_nothing,
         ):
             with tempfile.TemporaryDirectory() as folder:
                 part(sys.argv[1], folder)
