@@ -129,6 +129,22 @@ TEST(Api, SimulatesTheStepThatIsPlanned) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
 }
 
+TEST(Api, BalancesStages) {
+  PlanOptions options;
+  options.model.sizes = {{"n_layers", 6}, {"vocab_size", 32000}};
+  options.model.seq_len = 2048;
+  options.model.local_batch_size = 4;
+  options.parallel.pipeline.degree = 2;
+  Result<PlannedStep> balanced = CapturePlanned(options);
+  ASSERT_TRUE(balanced.ok()) << Format(balanced.diagnostics());
+  // The output over a large vocabulary takes longer than some layers.
+  EXPECT_GT(balanced->plan.decisions.stages->first_positions[1], 4);
+  options.parallel.pipeline.last_less_layers = 1;
+  Result<PlannedStep> by_number = CapturePlanned(options);
+  ASSERT_TRUE(by_number.ok()) << Format(by_number.diagnostics());
+  EXPECT_EQ(by_number->plan.decisions.stages->first_positions, (std::vector<int64_t>{0, 4}));
+}
+
 TEST(Api, AxesThatSplitTheBatch) {
   EXPECT_EQ(BatchRanks(Mesh({{"dp_replicate", 2}, {"dp_mod_ep", 3}, {"dp_in_ep", 5}, {"tp", 7}})),
             30);

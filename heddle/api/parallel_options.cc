@@ -5,7 +5,6 @@
 #include <charconv>
 
 #include "heddle/core/base/text.h"
-#include "heddle/core/pipeline/schedule.h"
 #include "heddle/run/models/family.h"
 
 namespace heddle {
@@ -16,6 +15,7 @@ namespace {
 constexpr std::string_view kPipelineAxis = "pp";
 // Flags about a pipeline besides its degree.
 constexpr std::string_view kPipelineFlags[] = {"pipeline_parallel_schedule",
+                                               "pipeline_parallel_schedule_csv",
                                                "num_pp_microbatches",
                                                "pipeline_parallel_microbatch_size",
                                                "pipeline_parallel_layers_per_stage",
@@ -23,63 +23,6 @@ constexpr std::string_view kPipelineFlags[] = {"pipeline_parallel_schedule",
                                                "pipeline_parallel_last_stage_less_layers"};
 
 }  // namespace
-
-// TorchTitan's rule: layers are divided evenly, earlier stages first, where the embedding and the
-// output count as layers.
-Result<compile::PlanStages> PipelineOptions::Stages(int64_t layers, int64_t sequences) const {
-  const ScheduleFamily* family = FindScheduleFamily(schedule);
-  if (family == nullptr)
-    return Error(Diag::kSchedule,
-                 "--parallelism.pipeline_parallel_schedule is `{}`; `heddle schedule` lists the "
-                 "schedules",
-                 schedule);
-  if (micro_batches > 0 && micro_batch_size > 0 && micro_batches * micro_batch_size != sequences)
-    return Error(Diag::kUsage,
-                 "--parallelism.num_pp_microbatches is {} and "
-                 "--parallelism.pipeline_parallel_microbatch_size is {}, but a rank has {}; give "
-                 "one of them",
-                 micro_batches, micro_batch_size, Counted(sequences, "sequence"));
-  int64_t size = micro_batch_size > 0 ? micro_batch_size : 1;
-  int64_t count = micro_batches > 0 ? micro_batches : sequences / size;
-  if (count < 1 || sequences % count != 0 || (micro_batches == 0 && sequences % size != 0))
-    return Error(Diag::kModelSize,
-                 "--training.local_batch_size is {}, which cannot be divided evenly into "
-                 "micro-batches {}",
-                 sequences,
-                 micro_batches > 0 ? fmt::format("({} of them)", micro_batches)
-                                   : fmt::format("of {}", Counted(size, "sequence")));
-  int64_t all = layers + first_less_layers + last_less_layers;
-  int64_t per_rank = family->stages == StagesPerRank::kTwo ? 2 : 1;
-  if (family->stages == StagesPerRank::kAny) per_rank = 2;
-  int64_t stages =
-      layers_per_stage > 0 ? (all + layers_per_stage - 1) / layers_per_stage : degree * per_rank;
-  if (stages > all)
-    return Error(Diag::kSchedule, "{} for {} layers, which count as {} with embedding and output",
-                 Counted(stages, "stage"), layers, all);
-  int64_t least = all / stages;
-  if (first_less_layers > least || last_less_layers > least)
-    return Error(Diag::kSchedule,
-                 "the embedding counts as {} and the output as {} layers, but a stage has {}; use "
-                 "fewer stages, or smaller --parallelism.pipeline_parallel_first_stage_less_layers "
-                 "and --parallelism.pipeline_parallel_last_stage_less_layers",
-                 first_less_layers, last_less_layers, least);
-  compile::PlanStages out{
-      .first_positions = {0}, .schedule = std::string(family->name), .micro_batches = count};
-  // Position 0 is the embedding, and layers begin at 1.
-  int64_t next = 1 - first_less_layers;
-  for (int64_t stage = 0; stage + 1 < stages; ++stage) {
-    next += least + (stage < all % stages ? 1 : 0);
-    out.first_positions.push_back(std::min(next, layers + 1));
-  }
-  for (size_t i = 1; i < out.first_positions.size(); ++i) {
-    if (out.first_positions[i] <= out.first_positions[i - 1])
-      return Error(Diag::kSchedule, "stage {} of {} has no layers; use fewer stages", i - 1,
-                   stages);
-  }
-  HEDDLE_RETURN_IF_ERROR(
-      MakeSchedule(*family, {.ranks = degree, .stages = stages, .micro_batches = count}));
-  return out;
-}
 
 Status CheckHeads(const run::ModelConfig& config, int64_t tensor) {
   auto check = [&](std::string_view what, int64_t heads) -> Status {
@@ -213,6 +156,12 @@ Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConf
       HEDDLE_RETURN_IF_ERROR(ChooseContext(config, degree, layout.preset, axes.back()));
   }
   if (pipeline.degree > 1) {
+    if (!pipeline.schedule_csv.empty() && given &&
+        given("--parallelism.pipeline_parallel_schedule"))
+      return Error(Diag::kUsage,
+                   "--parallelism.pipeline_parallel_schedule conflicts with "
+                   "--parallelism.pipeline_parallel_schedule_csv, which states the schedule; drop "
+                   "one");
     for (const MeshAxis& axis : axes) {
       if (axis.name == kPipelineAxis)
         return Error(Diag::kAxisTwice, "axis `{}` is used for two kinds of parallelism", axis.name);

@@ -21,6 +21,8 @@ enum class ContextOrder : uint8_t { kAuto, kHeadTail, kNone };
 struct PipelineOptions {
   int64_t degree = 1;
   std::string schedule = "1F1B";
+  // A file of torch.distributed.pipelining with a schedule; empty: none.
+  std::string schedule_csv = {};
   // Micro-batches of a rank's batch, and sequences per micro-batch; 0: not given. Without both, a
   // micro-batch is one sequence.
   int64_t micro_batches = 0;
@@ -28,11 +30,19 @@ struct PipelineOptions {
   // Layers per stage; 0: one stage per rank, or two if the schedule needs several.
   int64_t layers_per_stage = 0;
   // The layers that the embedding and the output count as.
-  int64_t first_less_layers = 1;
-  int64_t last_less_layers = 1;
+  std::optional<int64_t> first_less_layers = {};
+  std::optional<int64_t> last_less_layers = {};
 
-  // The stages for a model with `layers` layers, and a batch of `sequences` per rank.
+  // Whether stages are divided by cost, instead of by TorchTitan's rule.
+  bool balances() const { return layers_per_stage == 0 && !first_less_layers && !last_less_layers; }
+  // The stages for a model with `layers` layers, and a batch of `sequences` per rank. If balances()
+  // is true, the first positions are arbitrary.
   Result<compile::PlanStages> Stages(int64_t layers, int64_t sequences) const;
+
+ private:
+  Result<int64_t> MicroBatches(int64_t sequences, int64_t in_file) const;
+  // By TorchTitan's rule.
+  Result<std::vector<int64_t>> FirstPositions(int64_t layers, int64_t stages) const;
 };
 
 struct ParallelOptions {

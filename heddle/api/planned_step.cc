@@ -6,6 +6,8 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/program.h"
+#include "heddle/price/cost/price_options.h"
+#include "heddle/price/pipeline/step_costs.h"
 #include "heddle/run/models/family.h"
 #include "heddle/search/placement/repeat_groups.h"
 
@@ -165,6 +167,21 @@ Result<CapturedPass> CapturePass(const ModelOptions& model, const compile::PlanB
   return CapturedPass{std::move(made), std::move(module)};
 }
 
+// Divides a captured step into stages of similar length. Prices its nodes as they were captured,
+// because partitioning over ranks changes all layers in the same way.
+Result<std::vector<int64_t>> BalancedStages(const ModelOptions& model, const Module& captured,
+                                            int64_t stages) {
+  price::PriceOptions prices;
+  if (model.cluster != nullptr) prices.cluster = *model.cluster;
+  HEDDLE_TRY(price::CostModel costs, prices.Load());
+  Module local{View::kLocal, Mesh(), {SharedProgram(captured)}};
+  HEDDLE_TRY(price::StepCosts step, price::FindStepCosts(local, local.graphs[0], costs));
+  if (stages > step.most_stages())
+    return Error(Diag::kSchedule, "{} for {} with embedding and output; use fewer stages",
+                 Counted(stages, "stage"), Counted(step.most_stages() - 2, "layer"));
+  return price::BalanceStages(step, stages);
+}
+
 }  // namespace
 
 Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& parallel,
@@ -188,6 +205,11 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   HEDDLE_RETURN_IF_ERROR(CheckContext(model, layout, stages));
   HEDDLE_TRY(CapturedPass pass,
              CapturePass(model, batch, stages, sequence_parallel, context, capture));
+  if (stages && parallel.pipeline.balances()) {
+    HEDDLE_TRY(
+        stages->first_positions,
+        BalancedStages(model, pass.module, static_cast<int64_t>(stages->first_positions.size())));
+  }
   Nanos captured = clock.Elapsed();
   HEDDLE_TRY(compile::Plan plan, compile::MakePlan(SharedProgram(pass.module), layout.mesh,
                                                    config.family->rules(), layout.preset));

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/api/verify.h"
+#include "heddle/core/base/file.h"
 
 namespace heddle {
 namespace {
@@ -62,6 +63,20 @@ TEST_P(PipelineTraining, HasTheBitsOfEagerTraining) {
     EXPECT_GT(row.comparison.tensors, 0u);
   }
   EXPECT_TRUE(report->finite);
+}
+
+TEST(PipelineTraining, RunsTheScheduleOfAFile) {
+  VerificationOptions options = OptionsOf({"", 2, 2, 4, 2});
+  std::string file = testing::TempDir() + "schedule.csv";
+  // The second stage computes its micro-batches one after the other.
+  ASSERT_TRUE(WriteFile(file, "0F0,0F1,0B0,0B1\n1F0,1I0,1W0,1F1,1B1\n").ok());
+  options.parallel.pipeline.schedule_csv = file;
+  VerifyObserver observer;
+  Result<run::VerifyReport> report = api::Verify(options, observer);
+  ASSERT_TRUE(report.ok()) << Format(report.diagnostics());
+  for (const run::StepRow& row : report->rows) EXPECT_EQ(row.comparison.differing_bits, 0);
+  options.parallel.pipeline.micro_batches = 1;
+  EXPECT_FALSE(api::Verify(options, observer).ok());
 }
 
 INSTANTIATE_TEST_SUITE_P(

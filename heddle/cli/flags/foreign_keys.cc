@@ -137,8 +137,6 @@ constexpr ForeignKey kForeignKeys[] = {
     {"experimental.enable_async_tensor_parallel", kAlias, "compile.async_tensor_parallel"},
     {"parallelism.pipeline_parallel_split_points", kRefused, kSplitPoints, ""},
     {"parallelism.pipeline_parallel_microbatches", kAlias, "parallelism.num_pp_microbatches"},
-    {"parallelism.pipeline_parallel_schedule_csv", kRefused,
-     "a step has a schedule by name; `heddle schedule FILE` checks and times a file", ""},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", kIgnored,
      "Heddle does not overlap the exchanges of a micro-batch with compute of another yet"},
     {"parallelism.module_fqns_per_model_part", kRefused, kSplitPoints, "None"},

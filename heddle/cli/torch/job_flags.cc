@@ -112,6 +112,8 @@ void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
                "ranks that run different stages of the model", {.least = 1, .most = 4096});
   flags.Option("--parallelism.pipeline_parallel_schedule", pipeline.schedule,
                "order of the stages' micro-batches: a name that `heddle schedule` lists");
+  flags.Option("--parallelism.pipeline_parallel_schedule_csv=FILE", pipeline.schedule_csv,
+               "schedule in the format of torch.distributed.pipelining, instead of a name");
   flags.Option("--parallelism.num_pp_microbatches", pipeline.micro_batches,
                "micro-batches of a rank's batch (0: one per sequence)", {.least = 0});
   flags.Option("--parallelism.pipeline_parallel_microbatch_size", pipeline.micro_batch_size,
@@ -119,11 +121,16 @@ void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
   flags.Option("--parallelism.pipeline_parallel_layers_per_stage", pipeline.layers_per_stage,
                "layers per stage (0: one stage per rank, or two if the schedule needs several)",
                {.least = 0});
-  flags.Option("--parallelism.pipeline_parallel_first_stage_less_layers",
-               pipeline.first_less_layers, "number of layers that the embedding counts as",
-               {.least = 0});
-  flags.Option("--parallelism.pipeline_parallel_last_stage_less_layers", pipeline.last_less_layers,
-               "number of layers that the output counts as", {.least = 0});
+  flags.Option(
+      "--parallelism.pipeline_parallel_first_stage_less_layers", pipeline.first_less_layers,
+      "number of layers that the embedding counts as, to divide layers by number (default: "
+      "by cost)",
+      {.least = 0});
+  flags.Option(
+      "--parallelism.pipeline_parallel_last_stage_less_layers", pipeline.last_less_layers,
+      "number of layers that the output counts as, to divide layers by number (default: by "
+      "cost)",
+      {.least = 0});
   flags.Choice<ContextMethod>(
       "--parallelism.context_parallel_method", parallel.context_method,
       "attention over context-parallel ranks: allgather (gather keys and values), ulysses "

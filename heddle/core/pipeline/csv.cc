@@ -152,4 +152,38 @@ std::string FormatCsv(const PipelineSchedule& schedule) {
   return out;
 }
 
+std::string FormatRows(const PipelineSchedule& schedule) {
+  std::string rows = FormatCsv(schedule);
+  if (!rows.empty()) rows.pop_back();
+  std::ranges::replace(rows, '\n', '/');
+  return rows;
+}
+
+std::string ScheduleName(std::string_view text) {
+  if (text.find('/') != text.npos) return "csv";
+  const ScheduleFamily* family = FindScheduleFamily(text);
+  return std::string(family != nullptr ? family->name : text);
+}
+
+Result<PipelineSchedule> FindSchedule(std::string_view text, const PipelineShape& shape) {
+  if (text.find('/') == text.npos) {
+    const ScheduleFamily* family = FindScheduleFamily(text);
+    if (family == nullptr)
+      return Error(Diag::kSchedule, "unknown schedule `{}`; `heddle schedule` lists them", text);
+    return MakeSchedule(*family, shape);
+  }
+  std::string csv(text);
+  std::ranges::replace(csv, '/', '\n');
+  HEDDLE_TRY(ParsedSchedule parsed, ParseSchedule(csv, "csv"));
+  const PipelineSchedule& found = parsed.schedule;
+  if (static_cast<int64_t>(found.ranks.size()) != shape.ranks || found.stages != shape.stages ||
+      found.micro_batches != shape.micro_batches)
+    return Error(Diag::kSchedule,
+                 "the schedule has {}, {} and {} micro-batches, but the pipeline has {}, {} and {}",
+                 Counted(found.ranks.size(), "rank"), Counted(found.stages, "stage"),
+                 found.micro_batches, Counted(shape.ranks, "rank"), Counted(shape.stages, "stage"),
+                 shape.micro_batches);
+  return std::move(parsed.schedule);
+}
+
 }  // namespace heddle

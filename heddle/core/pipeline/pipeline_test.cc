@@ -64,6 +64,24 @@ TEST(Pipeline, ReadsWhatPytorchWrites) {
   EXPECT_EQ(parsed->schedule.stages, 2);
 }
 
+TEST(Pipeline, PlansStateNamesOrRows) {
+  for (const ScheduleFamily& family : ScheduleFamilies()) {
+    PipelineShape shape{2, family.stages == StagesPerRank::kOne ? 2 : 4, 4};
+    PipelineSchedule made = *MakeSchedule(family, shape);
+    EXPECT_EQ(FindSchedule(family.name, shape)->ranks, made.ranks) << family.name;
+    std::string rows = FormatRows(made);
+    Result<PipelineSchedule> found = FindSchedule(rows, shape);
+    ASSERT_TRUE(found.ok()) << Format(found.diagnostics());
+    EXPECT_EQ(found->ranks, made.ranks) << rows;
+    EXPECT_EQ(ScheduleName(rows), "csv");
+    EXPECT_EQ(ScheduleName(family.name), family.name);
+    shape.micro_batches = 8;
+    EXPECT_FALSE(FindSchedule(rows, shape).ok());
+  }
+  EXPECT_EQ(ScheduleName("zbv"), "ZBVZeroBubble");
+  EXPECT_FALSE(FindSchedule("2F2B", {2, 2, 4}).ok());
+}
+
 TEST(Pipeline, MistakesInFiles) {
   EXPECT_EQ(Mistake(""), "the schedule has no actions");
   for (const char* text :

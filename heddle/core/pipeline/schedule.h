@@ -82,4 +82,12 @@ struct PipelineShape {
 // The same order of actions as in PyTorch. Fails if the family cannot have this shape.
 Result<PipelineSchedule> MakeSchedule(const ScheduleFamily& family, const PipelineShape& shape);
 
+// The schedule that a plan states: the name of a family, or the rows of a file, as in
+// `0F0,0B0/1F0,1B0`. Fails if it cannot have this shape.
+Result<PipelineSchedule> FindSchedule(std::string_view text, const PipelineShape& shape);
+// The rows of a schedule, for FindSchedule.
+std::string FormatRows(const PipelineSchedule& schedule);
+// The name of the family, or `csv` for rows.
+std::string ScheduleName(std::string_view text);
+
 }  // namespace heddle

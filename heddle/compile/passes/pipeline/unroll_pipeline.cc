@@ -54,19 +54,15 @@ Result<Changed> UnrollPipeline(Module& module, const UnrollOptions& options, Pas
                  module.graphs.size());
   HEDDLE_TRY(AxisId axis, PipelineAxis(module));
   HEDDLE_TRY(std::vector<int64_t> firsts, ParseStages(options.stages));
-  const ScheduleFamily* family = FindScheduleFamily(options.schedule);
-  if (family == nullptr)
-    return Error(Diag::kSchedule, "unknown schedule `{}`; `heddle schedule` lists them",
-                 options.schedule);
   const Graph& step = module.graphs[0];
   int64_t last = Layers(step).count() + 1;
   if (firsts.back() > last)
     return Error(Diag::kSchedule, "a stage begins at position {}, but the step has {}",
                  firsts.back(), last + 1);
   HEDDLE_TRY(PipelineSchedule schedule,
-             MakeSchedule(*family, {.ranks = module.mesh[axis].size,
-                                    .stages = static_cast<int64_t>(firsts.size()),
-                                    .micro_batches = options.micro_batches}));
+             FindSchedule(options.schedule, {.ranks = module.mesh[axis].size,
+                                             .stages = static_cast<int64_t>(firsts.size()),
+                                             .micro_batches = options.micro_batches}));
   StagePlaces places{std::move(firsts), RanksOfStages(schedule)};
   HEDDLE_TRY(StagedStep staged, StagedStep::Find(module, step, places));
   HEDDLE_TRY(std::vector<Graph> graphs, Unroll(module, axis, staged, schedule));
@@ -77,7 +73,8 @@ Result<Changed> UnrollPipeline(Module& module, const UnrollOptions& options, Pas
 }
 
 constexpr OptionDef kUnrollOptions[] = {
-    Option<&UnrollOptions::schedule>("schedule", "name of the schedule"),
+    Option<&UnrollOptions::schedule>(
+        "schedule", "name of the schedule, or its rows, as in \"0F0,0B0/1F0,1B0\""),
     Option<&UnrollOptions::micro_batches>("micro_batches", "number of micro-batches"),
     Option<&UnrollOptions::stages>(
         "stages",
