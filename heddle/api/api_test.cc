@@ -145,6 +145,34 @@ TEST(Api, BalancesStages) {
   EXPECT_EQ(by_number->plan.decisions.stages->first_positions, (std::vector<int64_t>{0, 4}));
 }
 
+// All coordinates are simulated together.
+TEST(Api, SimulatesPipelines) {
+  SimulationOptions options;
+  options.plan.model.sizes = {{"n_layers", 6}, {"vocab_size", 32000}};
+  options.plan.model.seq_len = 2048;
+  options.plan.model.local_batch_size = 4;
+  options.plan.parallel.pipeline.degree = 2;
+  options.plan.parallel.degrees[1] = 2;
+  options.against = "fsdp";
+  Result<SimulationResult> simulated = api::Simulate(options);
+  ASSERT_TRUE(simulated.ok()) << Format(simulated.diagnostics());
+  const search::SimulatedModule& module = simulated->modules.back();
+  ASSERT_EQ(module.simulations.size(), 2u);
+  ASSERT_TRUE(module.pipeline);
+  const price::PipelineSimulation& pipeline = *module.pipeline;
+  EXPECT_EQ(pipeline.schedule, "1F1B");
+  EXPECT_EQ(pipeline.stages, 2);
+  EXPECT_EQ(pipeline.micro_batches, 4);
+  EXPECT_LE(pipeline.bound, pipeline.step);
+  EXPECT_GT(pipeline.bound.value, 0);
+  // Four forwards, and as many backwards.
+  for (const price::CoordinateTimes& c : pipeline.coordinates) {
+    EXPECT_EQ(c.actions.size(), 8u);
+    EXPECT_EQ(c.busy + c.bubble + c.hop, pipeline.step);
+  }
+  EXPECT_EQ(module.simulations[0].tokens, 4 * 2048 * 2);
+}
+
 TEST(Api, AxesThatSplitTheBatch) {
   EXPECT_EQ(BatchRanks(Mesh({{"dp_replicate", 2}, {"dp_mod_ep", 3}, {"dp_in_ep", 5}, {"tp", 7}})),
             30);

@@ -23,7 +23,8 @@ Result<search::SimulatedModule> SimulateOther(const SimulationOptions& options,
   Module module = step.module;
   HEDDLE_TRY(compile::CompileReport report, compile::Compile(module, job.plan, job.options));
   HEDDLE_TRY(search::SimulatedModule simulated,
-             search::SimulateModule(options.against, std::move(module), costs, options.simulate));
+             search::SimulateModule(options.against, std::move(module), costs, options.simulate,
+                                    search::PipelineFactsOf(job.plan.decisions)));
   simulated.passes = std::move(report.passes);
   simulated.trained = TrainedModel(step);
   return simulated;
@@ -55,10 +56,6 @@ namespace api {
 Result<SimulationResult> Simulate(const SimulationOptions& options) {
   HEDDLE_TRY(price::CostModel costs, options.plan.prices.Load());
   HEDDLE_TRY(PlannedStep step, CapturePlanned(options.plan));
-  if (step.plan.decisions.stages)
-    return Error(Diag::kUsage,
-                 "coordinates of a pipeline are not simulated together yet; `heddle schedule "
-                 "--step` times schedules of this model");
   std::string name = options.plan.compile.PipelineName(step.plan.decisions);
   std::vector<search::SimulatedModule> modules;
   if (options.against != name) {
@@ -68,7 +65,8 @@ Result<SimulationResult> Simulate(const SimulationOptions& options) {
   HEDDLE_TRY(PlanResult plan, CompilePlanned(options.plan, std::move(step), std::move(costs),
                                              options.plan.prices.cluster));
   HEDDLE_TRY(search::SimulatedModule asked,
-             search::SimulateModule(name, plan.step.module, plan.costs, options.simulate));
+             search::SimulateModule(name, plan.step.module, plan.costs, options.simulate,
+                                    search::PipelineFactsOf(plan.found.plan.decisions)));
   asked.passes = plan.report.passes;
   asked.trained = TrainedModel(plan.step);
   HEDDLE_RETURN_IF_ERROR(AddOtherMicroBatches(options, plan, asked.simulations[0]));

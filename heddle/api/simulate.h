@@ -24,7 +24,11 @@ struct SimulationResult {
   std::vector<search::SimulatedModule> modules;
   PlanResult plan;
 
-  const price::Simulation& step() const { return modules.back().simulations[0]; }
+  // The simulated step; in a pipeline, that of the slowest coordinate.
+  const price::Simulation& step() const {
+    const search::SimulatedModule& last = modules.back();
+    return last.simulations[last.pipeline ? last.pipeline->slowest : 0];
+  }
 };
 
 namespace api {

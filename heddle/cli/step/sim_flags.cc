@@ -8,6 +8,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/report/comparison.h"
 #include "heddle/report/html/page.h"
+#include "heddle/report/pipeline_report.h"
 #include "heddle/report/sim_report.h"
 #include "heddle/report/trace.h"
 
@@ -24,6 +25,13 @@ Status CheckPairs(std::span<const search::SimulatedModule> modules) {
                    Counted(other.simulations.size(), "graph"));
   }
   return Done{};
+}
+
+// The keys of the whole step instead of those of one coordinate.
+void AddPipeline(const search::SimulatedModule& simulated, nlohmann::ordered_json& json) {
+  json["makespan_ms"] = json["step_ms"] = Millis(simulated.pipeline->step);
+  json["lower_bound_ms"] = Millis(simulated.pipeline->bound);
+  json["pipeline"] = ToJson(simulated.module, simulated.simulations, *simulated.pipeline);
 }
 
 }  // namespace
@@ -127,7 +135,11 @@ Status SimOutputs::Write(std::span<const search::SimulatedModule> modules,
   const search::SimulatedModule& last = modules.back();
   auto list = nlohmann::ordered_json::array();
   std::string text;
+  if (last.pipeline && !timeline)
+    text = FormatPipeline(last.module, last.simulations, *last.pipeline);
   for (size_t i = 0; i < last.simulations.size(); ++i) {
+    // A pipeline shows its slowest coordinate in detail.
+    if (last.pipeline && !timeline && i != last.pipeline->slowest) continue;
     const Graph& graph = last.module.graphs[i];
     if (!text.empty()) text += "\n";
     text += timeline
@@ -135,11 +147,12 @@ Status SimOutputs::Write(std::span<const search::SimulatedModule> modules,
                 : FormatSimulation(last.module, graph, model, last.simulations[i], streams.color);
     if (modules.size() == 1) {
       if (json) list.push_back(ToJson(last.module, graph, model, last.simulations[i]));
-      continue;
+    } else {
+      StepComparison comparison = Compare(StepOf(modules[0], i, model), StepOf(last, i, model));
+      if (json) list.push_back(ToJson(comparison));
+      if (!timeline) text += "\n" + FormatComparison(comparison, streams.color);
     }
-    StepComparison comparison = Compare(StepOf(modules[0], i, model), StepOf(last, i, model));
-    if (json) list.push_back(ToJson(comparison));
-    if (!timeline) text += "\n" + FormatComparison(comparison, streams.color);
+    if (json && last.pipeline) AddPipeline(last, list.back());
   }
   HEDDLE_RETURN_IF_ERROR(WriteFiles(modules, model, streams));
   if (trace == "-" || html == "-") return Done{};
@@ -162,7 +175,7 @@ Status WritePage(const std::string& path, std::span<const search::SimulatedModul
     for (size_t i = 0; i < graphs.size(); ++i)
       graphs[i].push_back({StepOf(simulated, i, model), simulated.passes});
   }
-  return WriteOutput(path, FormatPage(graphs), streams);
+  return WriteOutput(path, FormatPage(graphs, modules.back().pipeline), streams);
 }
 
 }  // namespace heddle

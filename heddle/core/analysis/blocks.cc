@@ -43,6 +43,7 @@ Blocks::Blocks(const Graph& graph)
       if (!block.empty()) {
         auto [at, added] = numbers.try_emplace(block, count_);
         count_ += added;
+        if (added) names_.push_back(block);
         of_scope.block = at->second;
       }
     }

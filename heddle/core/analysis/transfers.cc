@@ -26,12 +26,23 @@ class TransferChecker {
       : module_(module), axis_(axis), next_(module.graphs.size()), ends_(module.graphs.size()) {}
 
   Status Run() {
-    HEDDLE_RETURN_IF_ERROR(FindTransfers());
+    HEDDLE_RETURN_IF_ERROR(FindLaunches());
     for (const auto& [edge, sent] : launches_[0]) HEDDLE_RETURN_IF_ERROR(CheckEdge(edge, sent));
     for (const auto& [edge, received] : launches_[1]) {
       if (!launches_[0].contains(edge)) HEDDLE_RETURN_IF_ERROR(CheckEdge(edge, {}));
     }
     return CheckOrder();
+  }
+
+  std::vector<TransferEnds> Transfers() {
+    HEDDLE_CHECK(FindLaunches().ok(), "transfers that were checked");
+    std::vector<TransferEnds> out;
+    for (const auto& [edge, sent] : launches_[0]) {
+      const std::vector<NodeId>& received = launches_[1].at(edge);
+      for (size_t i = 0; i < sent.size(); ++i)
+        out.push_back({edge.first, sent[i], edge.second, received[i]});
+    }
+    return out;
   }
 
  private:
@@ -42,7 +53,7 @@ class TransferChecker {
     return end.sends ? Edge(end.at, end.other) : Edge(end.other, end.at);
   }
 
-  Status FindTransfers() {
+  Status FindLaunches() {
     for (size_t at = 0; at < module_.graphs.size(); ++at) {
       const Graph& graph = module_.graphs[at];
       ends_[at].resize(graph.node_count());
@@ -159,6 +170,11 @@ class TransferChecker {
 Status CheckTransfers(const Module& module) {
   std::optional<AxisId> axis = ProgramAxis(module);
   return axis ? TransferChecker(module, *axis).Run() : Status(Done{});
+}
+
+std::vector<TransferEnds> FindTransfers(const Module& module) {
+  std::optional<AxisId> axis = ProgramAxis(module);
+  return axis ? TransferChecker(module, *axis).Transfers() : std::vector<TransferEnds>();
 }
 
 }  // namespace heddle

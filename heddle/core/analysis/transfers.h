@@ -1,6 +1,8 @@
 // Transfers: the sends and receives between the programs of a pipeline's coordinates.
 #pragma once
 
+#include <vector>
+
 #include "heddle/core/ir/graph.h"
 
 namespace heddle {
@@ -13,5 +15,15 @@ namespace heddle {
 // receive blocks until the other end has launched the send, and the wait of a send until the other
 // end has launched the receive. A module whose ranks share a program passes.
 Status CheckTransfers(const Module& module);
+
+// The graphs and nodes of the two ends of a transfer.
+struct TransferEnds {
+  size_t from = 0;
+  NodeId send;
+  size_t to = 0;
+  NodeId receive;
+};
+// All transfers of a module that passes CheckTransfers.
+std::vector<TransferEnds> FindTransfers(const Module& module);
 
 }  // namespace heddle

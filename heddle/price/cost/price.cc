@@ -150,10 +150,12 @@ class GraphPricer {
     }
     if (IsTransfer(graph_, id)) {
       stream = TransferStream(id);
-      // The sender's price covers the whole transfer.
-      if (stream.kind == CommStream::Kind::kSend)
-        cost.collective =
-            TransferCost(model_.cluster(), given, collectives_.Group(stream.over).nodes > 1);
+      // Both ends have the price of the whole transfer, which uses the links of both.
+      bool sends = stream.kind == CommStream::Kind::kSend;
+      Bytes bytes = sends ? given : ReceivedBytes(id);
+      bool between_nodes = collectives_.Group(stream.over).nodes > 1;
+      cost.collective = TransferCost(model_.cluster(), bytes, between_nodes);
+      cost.collective.links = between_nodes ? Links::kNetwork : Links::kNode;
     } else if (!kind) {
       if (!model_.cluster().host) {
         return Error(Diag::kSpace,
@@ -185,6 +187,11 @@ class GraphPricer {
     stream.over = std::get<Axes>(*graph_.attrs(id).Find("over"));
     stream.peer = std::get<int64_t>(*graph_.attrs(id).Find(sends ? "to" : "from"));
     return stream;
+  }
+
+  Bytes ReceivedBytes(NodeId id) const {
+    TypeId handle = graph_.type(graph_[id].first_result);
+    return graph_.types().bytes(graph_.types().elements(handle)[0]);
   }
 
   void PriceWait(NodeId id) {

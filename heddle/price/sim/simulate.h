@@ -62,6 +62,11 @@ SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& option
 Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,
                             const SimulateOptions& options);
 
+// Simulates all graphs of a module. The coordinates of a pipeline are simulated together: the
+// critical path, tokens and MFU are those of the whole step.
+Result<std::vector<Simulation>> SimulateGraphs(const Module& module, const CostModel& model,
+                                               const SimulateOptions& options);
+
 // Makes `last` the last of `count` micro-batches; each of the others takes the time of `other`.
 void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last);
 

@@ -103,7 +103,7 @@ function prepare(step) {
   return step;
 }
 
-const graphs = JSON.parse(document.getElementById("data").textContent);
+const {graphs, pipeline} = JSON.parse(document.getElementById("data").textContent);
 for (const graph of graphs) graph.steps.forEach(prepare);
 
 // --- Facts of one step

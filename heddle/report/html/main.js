@@ -307,8 +307,11 @@ function start() {
   window.addEventListener("keydown", onKey);
   window.addEventListener("resize", () => redraw());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { readColors(); redraw(); });
-  showGraph(0);
+  startPipeline();
+  const first = pipeline ? pipeline.slowest : 0;
+  choice.value = String(first);
+  showGraph(first);
   // For the console: the data and the state of the page.
-  window.report = {graphs, view};
+  window.report = {graphs, view, pipeline};
 }
 start();

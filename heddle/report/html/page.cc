@@ -2,13 +2,15 @@
 
 #include "heddle/report/html/page_files.h"
 #include "heddle/report/html/step_data.h"
+#include "heddle/report/pipeline_report.h"
 
 namespace heddle {
 namespace {
 
 // In page order: later scripts use definitions of earlier ones.
-constexpr std::string_view kScripts[] = {"common", "data",   "chart",   "lanes",   "memory", "view",
-                                         "table",  "tables", "modules", "compare", "main"};
+constexpr std::string_view kScripts[] = {"common",  "data",    "chart",    "lanes",
+                                         "memory",  "view",    "table",    "tables",
+                                         "modules", "compare", "pipeline", "main"};
 
 // The differences between two steps, as the tables show them.
 std::string ComparisonData(const StepComparison& comparison) {
@@ -40,7 +42,8 @@ std::string GraphData(const ReportedGraph& graph) {
 
 }  // namespace
 
-std::string FormatPage(const std::vector<ReportedGraph>& graphs) {
+std::string FormatPage(const std::vector<ReportedGraph>& graphs,
+                       const std::optional<price::PipelineSimulation>& pipeline) {
   std::string data;
   for (const ReportedGraph& graph : graphs) data += (data.empty() ? "" : ",\n") + GraphData(graph);
   std::string scripts;
@@ -49,7 +52,9 @@ std::string FormatPage(const std::vector<ReportedGraph>& graphs) {
   ReplaceMark(page, "/*style*/", PageFile("style"));
   ReplaceMark(page, "/*script*/", scripts);
   // Insert user texts last, because they may contain marks.
-  ReplaceMark(page, "/*data*/", "[" + data + "]");
+  ReplaceMark(page, "/*data*/",
+              fmt::format("{{\"graphs\":[{}],\"pipeline\":{}}}", data,
+                          pipeline ? FormatPipelineData(*pipeline) : "null"));
   return page;
 }
 

@@ -21,7 +21,9 @@ struct ReportedStep {
 // One graph: a step, or two steps to compare, the newer one second.
 using ReportedGraph = std::vector<ReportedStep>;
 
-std::string FormatPage(const std::vector<ReportedGraph>& graphs);
+// `pipeline`: set if the graphs are those of the coordinates of a pipeline.
+std::string FormatPage(const std::vector<ReportedGraph>& graphs,
+                       const std::optional<price::PipelineSimulation>& pipeline = {});
 
 // A graph of a simulated module, which outlives the result.
 SimulatedStep StepOf(const search::SimulatedModule& simulated, size_t graph,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/ops.h"
 
@@ -180,8 +181,8 @@ class StepWriter {
   std::string Collectives() {
     Columns columns({"node", "wait", "stream", "kind", "over", "why", "unit", "tensors", "bytes",
                      "queued", "shared", "exposed", "reason0", "reason1", "reason2", "reason3",
-                     "reason4"});
-    static_assert(price::kReasonCount == 5);
+                     "reason4", "reason5", "reason6"});
+    static_assert(price::kReasonCount == 7);
     std::vector<Launch> launches = FindLaunches(module_, graph_, s_);
     for (size_t i = 0; i < launches.size(); ++i) {
       const price::CollectiveTimes& c = s_.timeline.collectives[i];
@@ -191,7 +192,8 @@ class StepWriter {
                    static_cast<int64_t>(c.stream) + 1, Text(purpose.kind), Text(purpose.over),
                    Text(purpose.why), Text(purpose.unit), sums.tensors, sums.bytes.value,
                    c.queued.value, c.shared.value, c.exposed.value, reasons[0].value,
-                   reasons[1].value, reasons[2].value, reasons[3].value, reasons[4].value});
+                   reasons[1].value, reasons[2].value, reasons[3].value, reasons[4].value,
+                   reasons[5].value, reasons[6].value});
     }
     return columns.Finish();
   }
@@ -238,7 +240,9 @@ class StepWriter {
   std::string CriticalNodes() const {
     std::string out;
     int64_t last = 0;
+    auto own = static_cast<size_t>(&graph_ - module_.graphs.data());
     for (const price::PathStep& step : s_.path.steps) {
+      if (step.graph != own && ProgramAxis(module_)) continue;
       int64_t position = position_[step.node.index()];
       if (!out.empty()) out += ',';
       AppendInt(out, position - last);

@@ -73,6 +73,7 @@ function drawBase() {
       context.fillRect(x, 3 + index * height, overview.x(lane.end[i], whole) - x, height - 2);
     }
   });
+  if (pipeline) drawPipeline();
   const scale = Math.max(...graph.steps.map(memoryScale));
   for (const chart of charts) {
     chart.resize();
@@ -221,6 +222,10 @@ function showTip(x, y) {
   tip.hidden = !view.hover;
   if (!view.hover) return;
   tip.replaceChildren(...factList(view.hover));
+  placeTip(tip, x, y);
+}
+
+function placeTip(tip, x, y) {
   const box = tip.getBoundingClientRect();
   tip.style.left = `${Math.max(8, Math.min(x + 16, window.innerWidth - box.width - 12))}px`;
   tip.style.top = `${y + 20 + box.height > window.innerHeight ? Math.max(8, y - box.height - 12) : y + 20}px`;

@@ -1,11 +1,13 @@
 // SimulatedModule: a module and the simulations of its graphs, for reports.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "heddle/compile/manager/manager.h"
-#include "heddle/price/sim/simulate.h"
+#include "heddle/compile/plan/decisions.h"
+#include "heddle/price/pipeline/pipeline_simulation.h"
 
 namespace heddle::search {
 
@@ -19,10 +21,15 @@ struct SimulatedModule {
   std::string trained = {};
   // By graph.
   std::vector<price::Simulation> simulations = {};
+  // If the graphs are those of the coordinates of a pipeline.
+  std::optional<price::PipelineSimulation> pipeline = {};
 };
+
+price::PipelineFacts PipelineFactsOf(const compile::PlanDecisions& decisions);
 
 Result<SimulatedModule> SimulateModule(std::string name, Module module,
                                        const price::CostModel& model,
-                                       const price::SimulateOptions& options);
+                                       const price::SimulateOptions& options,
+                                       const price::PipelineFacts& facts = {});
 
 }  // namespace heddle::search

@@ -129,7 +129,8 @@ Status PlanCommand::WriteFiles(const PlanResult& planned, const Streams& streams
   if (html.empty()) return Done{};
   HEDDLE_TRY(search::SimulatedModule simulated,
              search::SimulateModule(compile.PipelineName(planned.step.plan.decisions),
-                                    planned.step.module, planned.costs, {}));
+                                    planned.step.module, planned.costs, {},
+                                    search::PipelineFactsOf(planned.found.plan.decisions)));
   simulated.passes = planned.report.passes;
   const run::ModelConfig& config = planned.step.model.config;
   simulated.trained = fmt::format("{} {}", config.family->name, config.flavor);

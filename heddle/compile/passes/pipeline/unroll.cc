@@ -5,6 +5,7 @@
 #include <set>
 
 #include "heddle/compile/passes/pipeline/coordinates.h"
+#include "heddle/core/ir/edit/rewriter.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/core/pipeline/run_in_order.h"
 
@@ -22,7 +23,8 @@ class Unroller {
         schedule_(schedule),
         out_(module.mesh, axis, graph_, schedule.micro_batches),
         readers_(graph_.value_count()),
-        added_(graph_.value_count()) {
+        added_(graph_.value_count()),
+        begins_(static_cast<size_t>(out_.count())) {
     stages_.resize(static_cast<size_t>(schedule.stages));
     for (NodeId id : graph_.nodes()) {
       if (!staged.once(id) && staged.stage(id) != StagedStep::kAnywhere)
@@ -50,11 +52,14 @@ class Unroller {
         Act(static_cast<int32_t>(rank), actions[i]);
     });
     out_.WaitForSends(trains_ ? Phase::kBackward : Phase::kForward);
+    for (int32_t c = 0; c < out_.count(); ++c) BeginAction(c);
     for (NodeId id : graph_.nodes()) {
       if (staged_.once(id) && staged_.late(id)) RunOnce(id);
     }
     AddOutputs();
-    return out_.TakeGraphs();
+    std::vector<Graph> graphs = out_.TakeGraphs();
+    for (size_t c = 0; c < graphs.size(); ++c) LaunchReceivesEarly(begins_[c], graphs[c]);
+    return graphs;
   }
 
  private:
@@ -129,6 +134,37 @@ class Unroller {
     out_.SetCopy(root, kOnce, result, sum);
   }
 
+  void BeginAction(int32_t at) {
+    begins_[static_cast<size_t>(at)].push_back(NodeId(out_.graph(at).node_count()));
+  }
+
+  // A transfer begins when both ends are launched. Moves each receive to the beginning of the
+  // previous action, which then overlaps the transfer. `begins` has the first node of each action,
+  // and that after all of them.
+  static void LaunchReceivesEarly(const std::vector<NodeId>& begins, Graph& graph) {
+    // By action: the receives that it launches. The first nodes are before all actions.
+    std::vector<std::vector<NodeId>> launched(begins.size());
+    auto action_of = [&](NodeId id) {
+      return static_cast<size_t>(std::ranges::upper_bound(begins, id) - begins.begin());
+    };
+    auto moves = [&](NodeId id) {
+      return graph[id].op == op::comm_recv && action_of(id) > 0 && id < begins.back();
+    };
+    for (NodeId id : graph.nodes()) {
+      if (moves(id)) launched[std::max<size_t>(action_of(id), 2) - 2].push_back(id);
+    }
+    std::vector<NodeId> order;
+    size_t next = 0;
+    for (NodeId id : graph.nodes()) {
+      for (; next < begins.size() && begins[next] <= id; ++next)
+        order.insert(order.end(), launched[next].begin(), launched[next].end());
+      if (!moves(id)) order.push_back(id);
+    }
+    Rewriter rewriter(graph);
+    rewriter.Reorder(order);
+    rewriter.Commit();
+  }
+
   void Act(int32_t at, const PipelineAction& action) {
     auto stage = static_cast<size_t>(action.stage);
     bool forward = action.work == PipelineWork::kForward;
@@ -146,6 +182,7 @@ class Unroller {
     };
     Phase phase = forward ? Phase::kForward : Phase::kBackward;
     int64_t b = action.micro_batch;
+    BeginAction(at);
     if (forward || both || action.work == PipelineWork::kInputGradient)
       Receive(at, b, forward ? staged_.forward_reads(stage) : staged_.backward_reads(stage), phase);
     for (NodeId node : stages_[stage]) {
@@ -221,6 +258,8 @@ class Unroller {
   // By value: the other coordinates that read it, and how many micro-batches its sum has.
   std::vector<std::set<int32_t>> readers_;
   std::vector<int64_t> added_;
+  // By coordinate: the first node of each action, and that after all of them.
+  std::vector<std::vector<NodeId>> begins_;
   bool trains_ = false;
 };
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "heddle/core/analysis/launch.h"
+
 namespace heddle::price {
 
 std::vector<bool> FindMovable(const Graph& graph) {
@@ -15,7 +17,8 @@ std::vector<bool> FindMovable(const Graph& graph) {
   for (NodeId id : graph.nodes()) {
     bool all = std::ranges::all_of(
         graph.operands(id), [&](ValueId value) { return !value || value_is[value.index()]; });
-    movable[id.index()] = all && graph.op(id).effect() != Effect::kRandom;
+    // A receive has no operands, but it brings values of another coordinate.
+    movable[id.index()] = all && graph.op(id).effect() != Effect::kRandom && !IsTransfer(graph, id);
     for (ValueId result : graph.results(id)) value_is[result.index()] = movable[id.index()];
   }
   return movable;

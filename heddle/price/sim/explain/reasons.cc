@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "heddle/core/analysis/launch.h"
 #include "heddle/price/sim/explain/movable.h"
 
 namespace heddle::price {
 namespace {
 
-constexpr std::string_view kNames[] = {"dependence", "schedule", "memory", "order", "link"};
+constexpr std::string_view kNames[] = {"dependence", "schedule", "memory", "order",
+                                       "link",       "bubble",   "hop"};
 
 // Range maxima, by blocks.
 class RangeMost {
@@ -63,6 +65,13 @@ class Explainer {
       return part;
     };
     Nanos rest = c.exposed;
+    if (IsTransfer(graph_, c.start)) {
+      Nanos begin = t_.nodes[c.start.index()].begin;
+      Nanos idle = c.wait ? t_.nodes[c.wait.index()].reached : begin;
+      rest -= take(Reason::kBubble, std::clamp(begin - idle, Nanos{}, rest));
+      take(Reason::kHop, rest);
+      return exposure;
+    }
     rest -= take(Reason::kLink, std::min(rest, c.shared));
     rest -= take(Reason::kOrder, std::min(rest, c.queued));
     if (rest.value == 0) return exposure;

@@ -24,8 +24,12 @@ enum class Reason : uint8_t {
   kOrder,
   // It shared its links with others.
   kLink,
+  // The other coordinate of a transfer was not ready.
+  kBubble,
+  // A transfer was on its way.
+  kHop,
 };
-inline constexpr size_t kReasonCount = 5;
+inline constexpr size_t kReasonCount = 7;
 std::string_view Name(Reason reason);
 
 // The exposed time of one collective, by reason.
@@ -35,8 +39,9 @@ struct Exposure {
   Reason main() const;
 };
 
-// Explains each collective of the timeline. It subtracts the cost of shared links first, then of
-// queueing, and then the compute that start and wait could move across. The rest is dependence.
+// Explains each collective of the timeline. Transfers of a pipeline have bubbles, and hops for the
+// time after both ends are ready. For the others, it subtracts the cost of shared links first, then
+// of queueing, and then the compute that start and wait could move across. The rest is dependence.
 // `cap` is the memory limit of the schedule, if any.
 std::vector<Exposure> ExplainExposure(const Graph& graph, const SimGraph& sim,
                                       const Timeline& timeline, std::optional<Bytes> cap);

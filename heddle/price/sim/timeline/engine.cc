@@ -65,7 +65,7 @@ Nanos Engine::EndOf(const Flow& flow) const {
 }
 
 Nanos Engine::NextEvent() const {
-  Nanos next{INT64_MAX};
+  Nanos next = kNever;
   if (!plain_.empty()) next = plain_.front().at;
   for (const Flow& flow : flows_) {
     if (!flow.heap.empty()) next = std::min(next, EndOf(flow));
@@ -105,6 +105,19 @@ void Engine::BeginTransfer(uint32_t task) {
 }
 
 void Engine::Begin(uint32_t task) {
+  if (Coupled(task)) {
+    notices_.push_back({task, false});
+  } else {
+    BeginWork(task);
+  }
+}
+
+void Engine::Open(uint32_t task) {
+  BeginWork(task);
+  CountSharing();
+}
+
+void Engine::BeginWork(uint32_t task) {
   const Task& what = graph_.tasks()[task];
   if (times_ != nullptr) times_->begin[task] = now_;
   if (!Shares(task)) {
@@ -117,6 +130,19 @@ void Engine::Begin(uint32_t task) {
 }
 
 void Engine::End(uint32_t task) {
+  if (Coupled(task)) {
+    notices_.push_back({task, true});
+  } else {
+    LeaveStream(task);
+  }
+}
+
+void Engine::Close(uint32_t task) {
+  LeaveStream(task);
+  CountSharing();
+}
+
+void Engine::LeaveStream(uint32_t task) {
   done_[task] = 1;
   if (times_ != nullptr) times_->end[task] = now_;
   Stream& stream = streams_[graph_.tasks()[task].stream];

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "heddle/price/sim/timeline/sim_graph.h"
@@ -19,12 +20,25 @@ class Engine {
     std::vector<Nanos> begin;
     std::vector<Nanos> end;
   };
+  // A coupled task is one end of a transfer that another engine has the other end of. It waits at
+  // the head of its stream until Open, and ends at Close.
+  struct Notice {
+    uint32_t task;
+    // Its own transfer is over; otherwise it has reached the head of its stream.
+    bool over;
+  };
 
   Engine(const SimGraph& graph, const SimOptions& options);
 
   // Clears everything and sets the time to 0.
   void Reset();
   void Record(Times* times) { times_ = times; }
+  // Indexed by task. Must outlive this.
+  void Couple(const std::vector<uint8_t>* coupled) { coupled_ = coupled; }
+  // Returns the notices since the last call, in order.
+  std::vector<Notice> TakeNotices() { return std::exchange(notices_, {}); }
+  void Open(uint32_t task);
+  void Close(uint32_t task);
 
   // `time` must not be before that of an earlier call.
   void AdvanceTo(Nanos time);
@@ -37,7 +51,8 @@ class Engine {
 
   Nanos now() const { return now_; }
   bool busy() const { return !busy_.empty(); }
-  // The time of the next event. Requires work in flight.
+  // The time of the next event; kNever without one.
+  static constexpr Nanos kNever{INT64_MAX};
   Nanos NextEvent() const;
 
   // The tasks in flight, with times relative to now. Equal states have equal futures.
@@ -96,9 +111,12 @@ class Engine {
   }
   // Appends to its stream. Returns whether the stream was idle.
   bool Enqueue(uint32_t task);
+  bool Coupled(uint32_t task) const { return coupled_ != nullptr && (*coupled_)[task] != 0; }
   void Begin(uint32_t task);
+  void BeginWork(uint32_t task);
   void BeginTransfer(uint32_t task);
   void End(uint32_t task);
+  void LeaveStream(uint32_t task);
   void MoveClocks(Nanos time);
   void CountSharing();
   void HandleEventsAt(Nanos time);
@@ -108,6 +126,8 @@ class Engine {
   bool share_links_;
   Nanos now_;
   Times* times_ = nullptr;
+  const std::vector<uint8_t>* coupled_ = nullptr;
+  std::vector<Notice> notices_;
   std::vector<uint8_t> done_;
   std::vector<Stream> streams_;
   // Streams with work, in any order.

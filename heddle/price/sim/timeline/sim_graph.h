@@ -93,6 +93,7 @@ class SimGraph {
 // Rules of the timeline that do not depend on the graph.
 struct SimOptions {
   // Slowdown of compute while a collective is in flight, in thousandths.
+  static constexpr int64_t kWhole = 1000;
   int64_t slowdown = 0;
   // Concurrent collectives share the links that they use; otherwise each has the full rate.
   bool share_links = true;

@@ -1,112 +1,22 @@
 #include "heddle/price/sim/timeline/timeline.h"
 
-#include <algorithm>
-
+#include "heddle/price/sim/timeline/recorder.h"
 #include "heddle/price/sim/timeline/stepper.h"
 
 namespace heddle::price {
-namespace {
-
-class Recorder {
- public:
-  Recorder(const SimGraph& graph, const SimOptions& options, std::span<const NodeId> order)
-      : graph_(graph), stepper_(graph, options) {
-    t_.collective_of.assign(graph.size(), Task::kNone);
-    t_.order.assign(order.begin(), order.end());
-    t_.nodes.resize(graph.size());
-    t_.streams.resize(graph.streams().size());
-    engine_times_.begin.resize(graph.size());
-    engine_times_.end.resize(graph.size());
-  }
-
-  Timeline Run() {
-    stepper_.engine().Record(&engine_times_);
-    t_.compute.busy = graph_.around();
-    for (NodeId id : t_.order) Step(id);
-    Nanos compute_end = stepper_.time();
-    t_.makespan = std::max(compute_end, stepper_.engine().Drain());
-    for (CollectiveTimes& c : t_.collectives) Complete(c);
-    if (t_.makespan > compute_end) ExposeTail(t_.makespan - compute_end);
-    for (const CollectiveTimes& c : t_.collectives) {
-      const NodeTimes& times = t_.nodes[c.start.index()];
-      t_.streams[c.stream].busy += times.end - times.begin;
-      t_.streams[c.stream].exposed += c.exposed;
-      t_.exposed += c.exposed;
-    }
-    t_.compute.exposed = t_.exposed;
-    AddMemory();
-    return std::move(t_);
-  }
-
- private:
-  void Step(NodeId id) {
-    const Task& task = graph_[id];
-    NodeTimes& times = t_.nodes[id.index()];
-    times.reached = stepper_.time();
-    Nanos stalled = stepper_.Step(id);
-    times.begin = times.reached + stalled;
-    times.end = times.left = stepper_.time();
-    t_.compute.busy += times.end - times.begin;
-    if (task.kind == Task::Kind::kStart) {
-      t_.collective_of[id.index()] = static_cast<uint32_t>(t_.collectives.size());
-      t_.collectives.push_back({id, NodeId(), task.stream, {}, {}, {}});
-    } else if (task.kind == Task::Kind::kWait && task.start != Task::kNone) {
-      CollectiveTimes& waited = t_.collectives[t_.collective_of[task.start]];
-      waited.wait = id;
-      waited.exposed += stalled;
-    }
-  }
-
-  void Complete(CollectiveTimes& c) {
-    NodeTimes& times = t_.nodes[c.start.index()];
-    times.begin = engine_times_.begin[c.start.index()];
-    times.end = engine_times_.end[c.start.index()];
-    c.queued = times.begin - times.reached - graph_[c.start].ahead;
-    c.shared = times.end - times.begin - graph_[c.start].alone();
-  }
-
-  // The tail is exposed by the collective that ends last.
-  void ExposeTail(Nanos tail) {
-    auto last = std::ranges::find_if(t_.collectives, [&](const CollectiveTimes& c) {
-      return t_.nodes[c.start.index()].end == t_.makespan;
-    });
-    last->exposed += tail;
-  }
-
-  void AddMemory() {
-    std::vector<uint32_t> last_need(graph_.storage_count());
-    for (size_t position = 0; position < t_.order.size(); ++position) {
-      for (uint32_t storage : graph_.needs(t_.order[position]))
-        last_need[storage] = static_cast<uint32_t>(position);
-    }
-    Bytes live = graph_.inputs();
-    t_.peak = live;
-    t_.live.reserve(t_.order.size());
-    for (size_t position = 0; position < t_.order.size(); ++position) {
-      NodeId id = t_.order[position];
-      live += graph_.born(id);
-      t_.live.push_back(live + graph_.passing(id));
-      if (t_.live.back() > t_.peak) {
-        t_.peak = t_.live.back();
-        t_.peak_position = position;
-      }
-      for (uint32_t storage : graph_.needs(id)) {
-        if (last_need[storage] == position) live -= graph_.storage_bytes(storage);
-      }
-    }
-  }
-
-  const SimGraph& graph_;
-  Stepper stepper_;
-  Engine::Times engine_times_;
-  Timeline t_;
-};
-
-}  // namespace
 
 Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options,
                       std::span<const NodeId> order) {
-  return Recorder(graph, options, order).Run();
+  Recorder recorder(graph, order);
+  Stepper stepper(graph, options);
+  stepper.engine().Record(recorder.engine_times());
+  for (NodeId id : order) {
+    Nanos reached = stepper.time();
+    Nanos stalled = stepper.Step(id);
+    recorder.Add(id, reached, stalled, stepper.time());
+  }
+  Nanos compute_end = stepper.time();
+  return recorder.Finish(compute_end, stepper.engine().Drain());
 }
 
 Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options) {

@@ -26,9 +26,12 @@ struct CollectiveTimes {
   // None if nothing waits for it.
   NodeId wait;
   uint32_t stream = 0;
-  // Time in the queue of its stream; time added by others on its links.
+  // Time in the queue of its stream; time added by others on its links, or on those of the other
+  // end of a transfer.
   Nanos queued;
   Nanos shared;
+  // Time that one end of a transfer waits at the head of its stream for the other end.
+  Nanos held;
   // Time the compute stream was idle for it, or had already finished.
   Nanos exposed;
 };
