@@ -4,8 +4,7 @@
 
 namespace heddle {
 
-Result<std::unique_ptr<run::StepProfile>> LoopOptions::MakeProfile(int64_t rank,
-                                                                   c10::Device device) const {
+Result<std::unique_ptr<run::StepProfile>> LoopOptions::MakeProfile(c10::Device device) const {
   if (profile.empty()) {
     if (!profile_dir.empty()) return Error(Diag::kUsage, "--profile-dir requires --profile");
     return std::unique_ptr<run::StepProfile>();
@@ -14,7 +13,7 @@ Result<std::unique_ptr<run::StepProfile>> LoopOptions::MakeProfile(int64_t rank,
   if (profile_dir.empty() && folder.empty())
     return Error(Diag::kUsage, "--profile requires --profile-dir or --checkpoint.folder");
   std::string to = profile_dir.empty() ? folder + "/profile" : profile_dir;
-  return std::make_unique<run::StepProfile>(steps, std::move(to), rank, device);
+  return std::make_unique<run::StepProfile>(steps, std::move(to), device);
 }
 
 Result<run::Schedule> LoopOptions::MakeSchedule(int64_t steps, double lr) const {

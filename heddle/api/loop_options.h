@@ -53,7 +53,7 @@ struct LoopOptions {
   int64_t max_restarts = 0;
 
   // Returns null without `profile`.
-  Result<std::unique_ptr<run::StepProfile>> MakeProfile(int64_t rank, c10::Device device) const;
+  Result<std::unique_ptr<run::StepProfile>> MakeProfile(c10::Device device) const;
   Result<run::Schedule> MakeSchedule(int64_t steps, double lr) const;
   // Opens the dataset for batches of `global_batch` rows.
   Result<std::unique_ptr<run::Dataset>> OpenDataset(const run::Model& model, int64_t global_batch,

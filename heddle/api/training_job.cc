@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <numeric>
@@ -23,7 +24,7 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int6
   const LoopOptions& loop = options_.loop;
   if (loop.folder.empty() && loop.load_step)
     return Error(Diag::kUsage, "--checkpoint.load_step requires --checkpoint.folder");
-  HEDDLE_TRY(profile_, loop.MakeProfile(local_rank.value_or(0), device_));
+  HEDDLE_TRY(profile_, loop.MakeProfile(device_));
   HEDDLE_RETURN_IF_ERROR(FindPeak());
   trainer_.steps = options_.optimization.steps;
   trainer_.lr = [this](int64_t step) { return schedule_->At(step); };
@@ -278,6 +279,23 @@ Status TrainingJob::Report(const run::GraphRun& run, const run::TrainedStep& row
   return Done{};
 }
 
+// All ranks take part: traces name the run that they are of.
+Status TrainingJob::BeginProfile(const run::GraphRun& run) {
+  run::ProfiledRank rank;
+  auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  rank.run = fmt::format("{:x}-{:x}", now, ::getpid());
+  // The allocator of a GPU counts all allocations, the one of the host those during the trace.
+  if (device_.is_cpu()) rank.held = StateHere();
+  if (peers_ != nullptr) {
+    rank.rank = peers_->rank();
+    rank.world_size = peers_->world_size();
+    HEDDLE_TRY(std::vector<std::string> all, peers_->Exchange(rank.run));
+    rank.run = all[0];
+  }
+  profile_->SetRank(std::move(rank));
+  return profile_->After(run.steps());
+}
+
 Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
@@ -296,7 +314,7 @@ Result<TrainResult> TrainingJob::Train() {
     Say(fmt::format("all {} are trained already", Counted(options_.optimization.steps, "step")));
     return TrainResult{.step = run->steps()};
   }
-  if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(run->steps()));
+  if (profile_) HEDDLE_RETURN_IF_ERROR(BeginProfile(*run));
   HEDDLE_TRY(run::TrainingOutcome outcome, heddle::run::Train(*run, trainer_));
   if (profile_) {
     HEDDLE_RETURN_IF_ERROR(profile_->After(run->steps(), /*last=*/true));

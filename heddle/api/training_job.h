@@ -67,6 +67,7 @@ class TrainingJob : public JobRun {
   const Module& step() const { return graphs().step; }
   // The cluster of the device, if it is known or given.
   const std::optional<price::Cluster>& cluster() const { return cluster_; }
+  bool on_cpu() const { return device_.is_cpu(); }
   // Restricts this process to its own rank. Fails if the other ranks run another job.
   Status Join(run::Peers& peers) { return Agree(peers); }
   // Finds the checkpoint to resume from, and checks the data.
@@ -88,12 +89,15 @@ class TrainingJob : public JobRun {
   run::RunState State() const;
   // Memory of the run's sessions: by coordinate of a pipeline, or one for all ranks.
   std::vector<run::RunMemory> Memory() const;
+  // Parameters and moments of this process's ranks.
+  Bytes StateHere() const;
   Bytes CheckpointBuffer() const;
   // Adds the initial state to `hash`, unless null.
   Result<std::unique_ptr<run::GraphRun>> MakeRun(StateHash* hash = nullptr) const;
   Result<std::unique_ptr<run::GraphRun>> MakeFirstRun() const;
   Status Save(const run::GraphRun& run);
   Result<bool> Stops(int64_t step);
+  Status BeginProfile(const run::GraphRun& run);
   Status Report(const run::GraphRun& run, const run::TrainedStep& row);
   Result<TrainResult> End(const run::TrainingOutcome& outcome);
   Status ExplainNotFinite(const run::TrainedStep& row);

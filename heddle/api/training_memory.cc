@@ -3,6 +3,7 @@
 
 #include "heddle/api/training_job.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/ir/program.h"
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/run/models/family.h"
 #include "heddle/run/runtime/device/kernel_memory.h"
@@ -77,6 +78,14 @@ Bytes TrainingJob::CheckpointBuffer() const {
   for (const run::TensorInfo& tensor : run::TensorsToResume(model(), graphs().step))
     bytes += run::BytesOf(tensor.dtype, tensor.shape);
   return Bytes{bytes};
+}
+
+Bytes TrainingJob::StateHere() const {
+  std::vector<run::RunMemory> memory = Memory();
+  std::optional<AxisId> axis = ProgramAxis(graphs().step);
+  if (peers_ != nullptr)
+    return memory[axis ? graphs().step.mesh.Coordinate(peers_->rank(), *axis) : 0].state;
+  return NeedOf(memory, ranks(), Bytes{}).state;
 }
 
 std::string TrainingJob::Describe() const {

@@ -26,8 +26,7 @@ struct CalibrateCommand {
   static constexpr const char* kNote =
       "Reads traces in Chrome's format (`heddle train --profile`, PyTorch's profiler) and the "
       "output of nccl-tests. Times of traces are microseconds; a step is the mean of the steps "
-      "that "
-      "a trace repeats. docs/calibrate.md describes the fit.";
+      "that a trace repeats. docs/calibrate.md describes the fit.";
   static constexpr const char* kExamples =
       "heddle calibrate trace.json --graph=step.hd --cluster=h200-8x -o mine.json\n"
       "heddle calibrate all_gather.txt --cluster=h100-8x -o mine.json";
@@ -55,7 +54,9 @@ struct CalibrateCommand {
   Status Run(const Streams& streams) const;
 
  private:
-  Result<price::CalibrationInput> Read(const std::optional<Module>& module) const;
+  // `type`: the device of the cluster, whose work traces must have.
+  Result<price::CalibrationInput> Read(const std::optional<Module>& module,
+                                       price::DeviceType type) const;
   Result<std::string> ClusterText() const;
   void Print(const price::Calibration& calibration, const price::CalibrationInput& input,
              const Streams& streams) const;
@@ -72,7 +73,10 @@ Result<std::string> CalibrateCommand::ClusterText() const {
   return std::string(std::ranges::find_if(price::BuiltInClusters(), is_named)->text);
 }
 
-Result<price::CalibrationInput> CalibrateCommand::Read(const std::optional<Module>& module) const {
+Result<price::CalibrationInput> CalibrateCommand::Read(const std::optional<Module>& module,
+                                                       price::DeviceType type) const {
+  auto wanted =
+      type == price::DeviceType::kCpu ? price::TraceWork::kAny : price::TraceWork::kDevice;
   price::CalibrationInput input;
   std::vector<price::TracedStep> traced;
   for (const std::string& file : files) {
@@ -84,7 +88,7 @@ Result<price::CalibrationInput> CalibrateCommand::Read(const std::optional<Modul
       HEDDLE_TRY(price::NcclTable table, price::ReadNcclTable(text, file));
       input.tables.push_back(std::move(table));
     } else {
-      HEDDLE_TRY(price::TracedStep step, price::ReadTracedStep(std::move(text), file));
+      HEDDLE_TRY(price::TracedStep step, price::ReadTracedStep(std::move(text), file, wanted));
       traced.push_back(step);
     }
   }
@@ -159,8 +163,8 @@ Status CalibrateCommand::Run(const Streams& streams) const {
   }
   HEDDLE_RETURN_IF_ERROR(CheckOneOutput({{"the cluster", output == "-"}, {"--json", json}}));
   HEDDLE_TRY(std::string text, ClusterText());
-  HEDDLE_RETURN_IF_ERROR(price::ParseCluster(text, cluster));
-  HEDDLE_TRY(price::CalibrationInput input, Read(module));
+  HEDDLE_TRY(price::Cluster parsed, price::ParseCluster(text, cluster));
+  HEDDLE_TRY(price::CalibrationInput input, Read(module, parsed.device.type));
   auto changed = nlohmann::ordered_json::parse(text);
   HEDDLE_TRY(price::Calibration calibration, price::Calibrate(input, cluster, changed));
   if (output != "-") Print(calibration, input, streams);

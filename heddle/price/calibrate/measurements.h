@@ -10,6 +10,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/core/ops/collectives.h"
 #include "heddle/price/cost/comm/group.h"
+#include "heddle/price/trace/trace_file.h"
 
 namespace heddle::price {
 
@@ -49,8 +50,8 @@ struct NcclTable {
   std::vector<Row> rows;
 };
 
-// Reads a trace of a device (trace_file.h).
-Result<TracedStep> ReadTracedStep(std::string text, const std::string& file);
+// Reads a trace (trace_file.h).
+Result<TracedStep> ReadTracedStep(std::string text, const std::string& file, TraceWork wanted);
 
 // Whether a text is the output of nccl-tests.
 bool IsNcclTable(std::string_view text);

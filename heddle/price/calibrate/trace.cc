@@ -1,5 +1,4 @@
 #include "heddle/price/calibrate/measurements.h"
-#include "heddle/price/trace/trace_file.h"
 
 namespace heddle::price {
 namespace {
@@ -20,13 +19,13 @@ KernelClass PricedAs(std::string_view kernel_class) {
   return KernelClass::kElements;
 }
 
-Result<TracedStep> ReadTracedStep(std::string text, const std::string& file) {
-  HEDDLE_TRY(Trace trace, ParseTrace(std::move(text), file, TraceWork::kDevice));
+Result<TracedStep> ReadTracedStep(std::string text, const std::string& file, TraceWork wanted) {
+  HEDDLE_TRY(Trace trace, ParseTrace(std::move(text), file, wanted));
   TracedSteps steps = FindSteps(trace);
   auto count = static_cast<int64_t>(steps.count());
   TracedStep out{.steps = count, .length = steps.step()};
   for (const TraceSpan& span : trace.spans) {
-    if (span.begin < steps.edges[0]) continue;
+    if (span.begin < steps.edges[0] || span.kernel_class == "wait") continue;
     out.busy[static_cast<size_t>(PricedAs(span.kernel_class))] += span.end - span.begin;
     if (span.kernel_class != "copy") ++out.kernels;
   }
@@ -34,7 +33,7 @@ Result<TracedStep> ReadTracedStep(std::string text, const std::string& file) {
   out.kernels /= count;
   if (!trace.marked.empty()) {
     Nanos sum;
-    for (Nanos one : trace.marked) sum += one;
+    for (const TraceMark& mark : trace.marked) sum += mark.end - mark.begin;
     out.length = {sum.value / static_cast<int64_t>(trace.marked.size())};
   }
   return out;

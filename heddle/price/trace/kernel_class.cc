@@ -91,6 +91,9 @@ std::string ClassOfAtenOp(std::string_view name) {
 std::string KernelClass(std::string_view category, std::string_view name) {
   if (category == "collective" || IsFamily(category)) return std::string(category);
   if (category.starts_with("gpu_mem")) return "copy";
+  // Simulations name both after the node.
+  if (category == "wait") return "wait";
+  if (category == "unpack") return "move";
   if (name.starts_with("aten::")) return ClassOfAtenOp(name.substr(6));
   for (const NamePart& own : kOwn) {
     if (name == own.text) return std::string(own.kernel_class);

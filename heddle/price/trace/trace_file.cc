@@ -12,6 +12,11 @@
 namespace heddle::price {
 namespace {
 
+// In microseconds.
+constexpr double kLongest = 1e15;
+constexpr int64_t kMostRanks = 1 << 20;
+constexpr int64_t kMostBytes = int64_t{1} << 50;
+
 struct Event {
   std::string_view name;
   std::string_view category;
@@ -24,6 +29,19 @@ struct Event {
 std::string_view TextOf(JsonValue event, std::string_view key) {
   std::optional<JsonValue> value = event.Find(key);
   return value && value->is_string() ? value->string() : std::string_view();
+}
+
+// Spans that c10d and Heddle record on the host.
+constexpr std::string_view kGloo = "gloo:";
+constexpr std::string_view kGather = "heddle:all_gather";
+constexpr std::string_view kWait = "heddle:wait";
+
+bool IsMessage(std::string_view name) {
+  return name == "gloo:send" || name.starts_with("gloo:recv");
+}
+bool IsCollective(const Event& event) {
+  return event.category == "user_annotation" &&
+         (event.name.starts_with(kGloo) || event.name == kGather);
 }
 
 std::string RawOf(JsonValue event, std::string_view key) {
@@ -45,6 +63,7 @@ class Reader {
       bool known = unit->is_string() && (unit->string() == "ms" || unit->string() == "ns");
       if (!known) return document_.Fail(*unit, "`displayTimeUnit` is not `ms` or `ns`");
     }
+    HEDDLE_RETURN_IF_ERROR(AddFacts());
     for (JsonValue event : events->items()) HEDDLE_RETURN_IF_ERROR(Add(event));
     if (device_.empty() && wanted_ == TraceWork::kDevice)
       return document_.Fail(*events,
@@ -55,6 +74,45 @@ class Reader {
   }
 
  private:
+  // The facts that PyTorch's profiler and Heddle write outside of the events.
+  Status AddFacts() {
+    JsonMistakes mistakes(document_, Diag::kJson);
+    JsonValue root = document_.root();
+    if (std::optional<JsonValue> base = root.Find("baseTimeNanoseconds")) {
+      if (!base->is_int()) mistakes.Add(*base, "expected a whole number");
+      if (base->is_int()) base_ = Nanos{base->integer()};
+    }
+    if (std::optional<JsonValue> found = root.Find("distributedInfo")) {
+      JsonFields fields(*found, mistakes);
+      rank_.emplace();
+      rank_->world_size = fields.Count("world_size", 1, kMostRanks);
+      rank_->rank = fields.Count("rank", 0, rank_->world_size - 1);
+    }
+    if (std::optional<JsonValue> found = root.Find("heddle"); found && rank_) {
+      JsonFields fields(*found, mistakes);
+      rank_->run = fields.Text("run");
+      held_ = Bytes{fields.Count("held_bytes", 0, kMostBytes)};
+    }
+    return mistakes.empty() ? Status(Done{}) : Status(mistakes.failure());
+  }
+
+  // A change of memory: an event of an allocator, or a counter of a simulation.
+  Status AddMemory(JsonValue value, std::string_view key) {
+    std::optional<JsonValue> args = value.Find("args");
+    std::optional<JsonValue> time = value.Find("ts");
+    std::optional<JsonValue> bytes = args ? args->Find(key) : std::nullopt;
+    if (!bytes) return Done{};
+    if (!time || !time->is_number() || std::abs(time->number()) > kLongest || !bytes->is_int() ||
+        bytes->integer() < 0 || bytes->integer() > kMostBytes)
+      return document_.Fail(value, "a change of memory needs the time `ts` and bytes in `args/{}`",
+                            key);
+    std::optional<JsonValue> type = args->Find("Device Type");
+    // 0 is the host.
+    bool on_host = type && type->is_int() && type->integer() == 0;
+    (on_host ? host_memory_ : device_memory_).emplace_back(time->number(), bytes->integer());
+    return Done{};
+  }
+
   Status Add(JsonValue value) {
     if (!value.is_object())
       return document_.Fail(value, "an event is {}, expected an object", Describe(value));
@@ -64,6 +122,9 @@ class Reader {
       if (std::optional<JsonValue> args = value.Find("args"))
         thread_names_[place] = TextOf(*args, "name");
     }
+    if (phase == "i" && TextOf(value, "name") == "[memory]")
+      return AddMemory(value, "Total Allocated");
+    if (phase == "C" && TextOf(value, "name") == "memory") return AddMemory(value, "bytes");
     if (phase != "X") return Done{};
     Event event{TextOf(value, "name"), TextOf(value, "cat"), std::move(place), 0, 0};
     // The device repeats the marks of the host.
@@ -71,7 +132,11 @@ class Reader {
     bool on_device = event.category == "kernel" || event.category.starts_with("gpu_mem");
     // Spans of a simulation have the family of their op as category.
     bool simulated = KernelClass(event.category, "") != "other" || event.category == "opaque";
-    if (!on_device && !simulated && !marks && event.category != "cpu_op") return Done{};
+    bool waits = event.category == "user_annotation" && event.name == kWait;
+    if (waits) event.category = "wait";
+    if (!on_device && !simulated && !marks && !waits && !IsCollective(event) &&
+        event.category != "cpu_op")
+      return Done{};
     for (auto [key, to] : {std::pair{"ts", &event.begin}, std::pair{"dur", &event.duration}}) {
       std::optional<JsonValue> number = value.Find(key);
       if (!number) return document_.Fail(value, "the event has no `{}`", key);
@@ -79,45 +144,104 @@ class Reader {
         return document_.Fail(*number, "`{}` is {}, expected a number", key, Describe(*number));
       *to = number->number();
     }
-    constexpr double kLongest = 1e15;
     if (std::abs(event.begin) > kLongest || event.duration < 0 || event.duration > kLongest)
       return document_.Fail(value, "the event begins at {} us and takes {} us", event.begin,
                             event.duration);
     if (marks) {
-      marked_.emplace(event.name, Nanos{std::llround(event.duration * 1e3)});
+      if (std::ranges::find(marked_, event.name, &Event::name) == marked_.end())
+        marked_.push_back(std::move(event));
       return Done{};
     }
     (on_device ? device_ : host_).push_back(std::move(event));
     return Done{};
   }
 
-  Trace Finish(std::vector<Event> events) const {
+  Trace Finish(std::vector<Event> events) {
     // A longer event first: it calls the shorter ones.
-    std::ranges::stable_sort(events, [](const Event& a, const Event& b) {
+    auto before = [](const Event& a, const Event& b) {
       return a.begin != b.begin ? a.begin < b.begin : a.duration > b.duration;
-    });
+    };
+    std::ranges::stable_sort(events, before);
+    std::ranges::stable_sort(marked_, before);
     const double first = events[0].begin;
     auto nanos = [&](double micros) { return Nanos{std::llround((micros - first) * 1e3)}; };
     Trace trace;
     trace.on_device = !device_.empty();
-    for (const auto& [name, time] : marked_) trace.marked.push_back(time);
-    std::map<std::pair<std::string, std::string>, size_t> lanes;
-    std::vector<Nanos> until;
+    trace.rank = rank_;
+    trace.origin = base_ + Nanos{std::llround(first * 1e3)};
+    for (const Event& mark : marked_)
+      trace.marked.push_back(
+          {std::string(mark.name), nanos(mark.begin), nanos(mark.begin + mark.duration)});
+    Lanes lanes{trace, {}, {}};
+    // The thread that runs the steps is the first lane.
+    if (!trace.on_device && !marked_.empty())
+      lanes.At(marked_[0].place, LaneName(marked_[0].place));
     for (const Event& event : events) {
-      auto [at, is_new] = lanes.try_emplace(event.place, lanes.size());
-      if (is_new) {
-        trace.lanes.push_back(LaneName(event.place));
-        until.push_back({});
-      }
-      TraceSpan span{std::string(event.name), KernelClass(event.category, event.name), at->second,
+      TraceSpan span{std::string(event.name), KernelClass(event.category, event.name), 0,
                      nanos(event.begin), nanos(event.begin + event.duration)};
-      // Another op of this thread called it.
-      if (event.category == "cpu_op" && span.begin < until[span.lane]) continue;
-      until[span.lane] = std::max(until[span.lane], span.end);
+      if (IsCollective(event)) {
+        Nanos& gathered = gathered_[event.place];
+        if (event.name == kGather) gathered = std::max(gathered, span.end);
+        // A message of a gather.
+        if (IsMessage(event.name) && span.end <= gathered) continue;
+        // Its ops copy and add on a thread of the process group.
+        if (event.name.starts_with(kGloo) && !IsMessage(event.name))
+          lanes.Cover(event.place, LaneName(event.place), span.end);
+        span.kernel_class = "collective";
+        span.lane = lanes.Free("collectives", span);
+      } else {
+        span.lane = lanes.At(event.place, LaneName(event.place));
+        // Another op of this thread called it.
+        if (event.category == "cpu_op" && span.begin < lanes.until[span.lane]) continue;
+        lanes.until[span.lane] = std::max(lanes.until[span.lane], span.end);
+      }
       trace.spans.push_back(std::move(span));
     }
+    AddMemoryTo(trace, first);
     return trace;
   }
+
+  void AddMemoryTo(Trace& trace, double first) {
+    bool of_device = !device_memory_.empty();
+    auto& changes = of_device ? device_memory_ : host_memory_;
+    std::ranges::stable_sort(changes, {}, [](const auto& change) { return change.first; });
+    for (auto [time, bytes] : changes)
+      trace.memory.push_back({Nanos{std::llround((time - first) * 1e3)},
+                              Bytes{bytes} + (of_device ? Bytes() : held_)});
+  }
+
+  // Lanes by thread or stream, and lanes of overlapping spans.
+  struct Lanes {
+    Trace& trace;
+    std::map<std::pair<std::string, std::string>, size_t> by_place;
+    // When the spans of each lane end.
+    std::vector<Nanos> until;
+
+    size_t Add(std::string name) {
+      trace.lanes.push_back(std::move(name));
+      until.push_back({});
+      return until.size() - 1;
+    }
+    size_t At(const std::pair<std::string, std::string>& place, std::string name) {
+      auto [at, is_new] = by_place.try_emplace(place, until.size());
+      if (is_new) Add(std::move(name));
+      return at->second;
+    }
+    void Cover(const std::pair<std::string, std::string>& place, std::string name, Nanos end) {
+      Nanos& last = until[At(place, std::move(name))];
+      last = std::max(last, end);
+    }
+    // The first lane of this kind where nothing runs when the span begins.
+    size_t Free(const std::string& kind, const TraceSpan& span) {
+      for (int number = 1;; ++number) {
+        std::string name = number == 1 ? kind : fmt::format("{} {}", kind, number);
+        size_t lane = At({name, ""}, name);
+        if (until[lane] > span.begin) continue;
+        until[lane] = span.end;
+        return lane;
+      }
+    }
+  };
 
   std::string LaneName(const std::pair<std::string, std::string>& place) const {
     if (!device_.empty()) return "stream " + place.second;
@@ -127,11 +251,26 @@ class Reader {
 
   const JsonDocument& document_;
   TraceWork wanted_;
-  std::map<std::string_view, Nanos> marked_;
+  std::optional<TracedRank> rank_;
+  Nanos base_;
+  Bytes held_;
+  // Time and bytes.
+  std::vector<std::pair<double, int64_t>> host_memory_;
+  std::vector<std::pair<double, int64_t>> device_memory_;
+  std::vector<Event> marked_;
+  // By thread: the end of the last gather.
+  std::map<std::pair<std::string, std::string>, Nanos> gathered_;
   std::map<std::pair<std::string, std::string>, std::string_view> thread_names_;
   std::vector<Event> device_;
   std::vector<Event> host_;
 };
+
+TracedSteps MarkedSteps(const Trace& trace) {
+  TracedSteps steps;
+  for (const TraceMark& mark : trace.marked) steps.edges.push_back(mark.begin);
+  steps.edges.push_back(trace.marked.back().end);
+  return steps;
+}
 
 // The lane with the most work.
 size_t BusiestLane(const Trace& trace) {
@@ -188,7 +327,14 @@ Result<Trace> ReadTrace(const std::string& path) {
   return ParseTrace(std::move(text), path);
 }
 
+std::optional<Bytes> Trace::PeakMemory() const {
+  std::optional<Bytes> peak;
+  for (const TracedMemory& change : memory) peak = std::max(peak.value_or(Bytes()), change.bytes);
+  return peak;
+}
+
 TracedSteps FindSteps(const Trace& trace) {
+  if (!trace.on_device && !trace.marked.empty()) return MarkedSteps(trace);
   size_t lane = BusiestLane(trace);
   std::vector<std::string_view> names;
   std::vector<Nanos> begins;

@@ -7,16 +7,19 @@ const RULER = 22;
 const TITLE = 20;
 const LANE = 24;
 const LANE_GAP = 4;
+const MEMORY = 40;
 // Names of colors of the style, by class.
 const CLASS_COLORS = {
   matmul: "fwd", attention: "bwd", pointwise: "held3", norm: "tensor", optimizer: "opt", loss: "loss",
-  collective: "unshard", move: "copy", reduce: "norm", embedding: "expert",
+  collective: "unshard", wait: "exposed", move: "copy", reduce: "norm", embedding: "expert",
 };
 const colorOf = (kind) => colors[CLASS_COLORS[kind] || "muted"];
 
 const longest = Math.max(1, ...profile.traces.flatMap((trace) => trace.end));
 const view = {begin: 0, end: longest};
 let chart = null;
+
+const mostBytes = profile.traces.reduce((most, trace) => trace.memory.bytes.reduce((a, b) => Math.max(a, b), most), 1);
 
 // The lanes of all traces, from top to bottom.
 const rows = [];
@@ -31,6 +34,10 @@ const rows = [];
       if (row.spans.length === 0) continue;
       rows.push({...row, trace, top});
       top += LANE + LANE_GAP;
+    }
+    if (trace.memory.bytes.length > 0) {
+      rows.push({memory: trace.memory, until: Math.max(...trace.end), top});
+      top += MEMORY + LANE_GAP;
     }
   }
   rows.height = top + 4;
@@ -58,6 +65,29 @@ function drawRow(context, row) {
   context.restore();
 }
 
+// Allocated bytes, which stay the same until the next change.
+function drawMemory(context, row) {
+  const {time, bytes} = row.memory;
+  const bottom = row.top + MEMORY;
+  const y = (b) => bottom - b / mostBytes * (MEMORY - 2);
+  context.fillStyle = colors.muted;
+  context.fillText(fitText(context, "memory", GUTTER - 14), 8, row.top + MEMORY / 2 - 7);
+  context.fillText(fitText(context, formatBytes(Math.max(...bytes)), GUTTER - 14), 8, row.top + MEMORY / 2 + 7);
+  chart.clip(context);
+  context.fillStyle = colors.held2;
+  context.beginPath();
+  context.moveTo(chart.x(time[0], view), bottom);
+  time.forEach((t, i) => {
+    if (i > 0) context.lineTo(chart.x(t, view), y(bytes[i - 1]));
+    context.lineTo(chart.x(t, view), y(bytes[i]));
+  });
+  const end = chart.x(Math.max(row.until, time[time.length - 1]), view);
+  context.lineTo(end, y(bytes[bytes.length - 1]));
+  context.lineTo(end, bottom);
+  context.fill();
+  context.restore();
+}
+
 function draw() {
   chart.resize();
   const context = chart.context(chart.base);
@@ -75,6 +105,7 @@ function draw() {
   context.textAlign = "left";
   for (const row of rows) {
     if (row.trace) { drawRow(context, row); continue; }
+    if (row.memory) { drawMemory(context, row); continue; }
     context.fillStyle = colors.ink;
     context.font = "600 11px system-ui, sans-serif";
     context.fillText(row.title, 8, row.top + TITLE / 2);
@@ -150,6 +181,8 @@ function showFigures() {
   byId("figures").replaceChildren(...[
     card("measured step", formatTime(profile.step_ms * NANOS), profile.ranks.length > 1 ? "the slowest rank" : `mean of ${profile.ranks[0].steps}`),
     simulated === null ? null : card("simulated step", formatTime(simulated * NANOS), `${error(profile.step_ms, simulated)} of the measured step`),
+    profile.peak_bytes === null ? null : card("peak memory", formatBytes(profile.peak_bytes),
+      profile.simulated_peak_bytes === null ? "" : `simulated ${formatBytes(profile.simulated_peak_bytes)}`),
     card("kernels", formatTime(busy * NANOS), "the sum of all, per step and rank"),
   ].filter(Boolean));
 }

@@ -29,15 +29,20 @@ struct Profile {
   std::vector<price::Trace> ranks;
   std::vector<price::TracedSteps> steps;
   std::optional<price::Trace> simulated = {};
+  // Traces of the folder that are of earlier steps than `ranks`.
+  std::vector<std::string> left_out = {};
   // The largest time first.
   std::vector<ClassTimes> classes;
 
   // The step of the slowest rank.
   Nanos step() const;
   std::optional<Nanos> simulated_step() const;
+  // The peak of the rank with the largest.
+  std::optional<Bytes> peak_memory() const;
 };
 
-// `path`: a trace, or a folder of traces that `heddle train --profile` wrote. `simulated`: a trace
+// `path`: a trace, or a folder of traces that `heddle train --profile` wrote, which must have the
+// traces of all ranks of one run. `simulated`: a trace
 // of `heddle sim --trace`; empty: `simulated.json` of the folder, if it exists.
 Result<Profile> LoadProfile(const std::string& path, const std::string& simulated);
 

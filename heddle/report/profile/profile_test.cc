@@ -100,14 +100,14 @@ TEST(Profile, ComparesWithTheSimulationInTheFolder) {
   ASSERT_TRUE(profile.ok());
   EXPECT_EQ(profile->simulated_step()->value, 90'000);
   EXPECT_EQ(profile->simulated->lanes[0], "compute");
-  EXPECT_EQ(profile->simulated->spans.size(), 2U) << "waits are not work";
+  EXPECT_EQ(profile->simulated->spans.size(), 3U);
   EXPECT_EQ(Class(*profile, "matmul").simulated->value, 30'000);
   EXPECT_EQ(Class(*profile, "norm").simulated->value, 0);
   std::string text = FormatProfile(*profile);
   EXPECT_NE(text.find("-25.0 %"), std::string::npos) << text;
   nlohmann::ordered_json json = ToJson(*profile);
   EXPECT_EQ(json["simulated_step_ms"], 0.09);
-  EXPECT_EQ(json["classes"].size(), 4U);
+  EXPECT_EQ(json["classes"].size(), 4U) << "the host does not know when a GPU waits";
   EXPECT_NE(FormatProfilePage(*profile).find("steps_3-5_rank_0.json"), std::string::npos);
 }
 
@@ -124,6 +124,95 @@ TEST(Profile, ReadsOpsOfTheHostWithoutTheirCallees) {
   EXPECT_EQ(Class(*profile, "matmul").measured.value, 30'000) << "of the other thread";
   EXPECT_EQ(Class(*profile, "pointwise").measured.value, 10'000);
   EXPECT_EQ(profile->step().value, 90'000);
+}
+
+std::string Memory(int64_t total, double time) {
+  return fmt::format(
+      R"({{"ph":"i","name":"[memory]","pid":0,"tid":7,"ts":{},"args":{{"Total Allocated":{},"Device Type":0}}}})",
+      time, total);
+}
+
+// Two steps of a rank process on the host: a product, a gather of two messages, another product
+// during it, a wait, and a reduction on a thread of the process group.
+std::string TraceOfRank(int rank, int world_size, std::string_view run, double begin = 100) {
+  std::vector<std::string> events;
+  for (int step = 0; step < 2; ++step) {
+    double at = begin + 100 * step;
+    events.push_back(Event("user_annotation", fmt::format("ProfilerStep#{}", step + 5), at, 100));
+    events.push_back(Event("cpu_op", "aten::mm", at, 20));
+    events.push_back(Event("user_annotation", "heddle:all_gather", at + 20, 40));
+    events.push_back(Event("user_annotation", "gloo:recv", at + 21, 38));
+    events.push_back(Event("user_annotation", "gloo:send", at + 22, 37));
+    events.push_back(Event("cpu_op", "aten::mm", at + 25, 20));
+    events.push_back(Event("user_annotation", "heddle:wait", at + 50, 10));
+    events.push_back(Event("user_annotation", "gloo:all_reduce", at + 60, 30, 8));
+    events.push_back(Event("cpu_op", "aten::copy_", at + 65, 10, 8));
+    events.push_back(Event("user_annotation", "mine", at + 60, 5));
+  }
+  events.push_back(Memory(1000, begin + 10));
+  events.push_back(Memory(600, begin + 50));
+  return fmt::format(
+      R"({{"baseTimeNanoseconds":5000,"distributedInfo":{{"rank":{},"world_size":{}}},)"
+      R"("heddle":{{"run":"{}","first_step":5,"last_step":6,"held_bytes":24}},"traceEvents":[{}]}})",
+      rank, world_size, run, fmt::join(events, ",\n"));
+}
+
+TEST(Profile, ReadsCollectivesWaitsAndMemoryOfRankProcesses) {
+  Folder folder("ranks");
+  folder.Write("steps_5-6_rank_0.json", TraceOfRank(0, 2, "a"));
+  folder.Write("steps_5-6_rank_1.json", TraceOfRank(1, 2, "a", 130));
+  folder.Write("steps_5-6_rank_1.json.partial", "{");
+  Result<Profile> profile = LoadProfile(folder.path(), "");
+  ASSERT_TRUE(profile.ok()) << Format(profile.diagnostics()[0]);
+  ASSERT_EQ(profile->ranks.size(), 2U);
+  const price::Trace& trace = profile->ranks[1];
+  EXPECT_EQ(profile->steps[1].count(), 2U);
+  EXPECT_EQ(profile->step().value, 100'000) << "from mark to mark";
+  EXPECT_EQ(trace.origin.value, 5000 + 130'000);
+  EXPECT_EQ(Class(*profile, "matmul").measured.value, 40'000);
+  EXPECT_NEAR(Class(*profile, "matmul").launches, 2, 1e-9);
+  EXPECT_EQ(Class(*profile, "collective").measured.value, 40'000 + 30'000)
+      << "a gather is one span, without its messages and copies";
+  EXPECT_NEAR(Class(*profile, "collective").launches, 2, 1e-9);
+  EXPECT_EQ(Class(*profile, "wait").measured.value, 10'000);
+  EXPECT_EQ(profile->classes.size(), 3U);
+  EXPECT_EQ(profile->peak_memory()->value, 1024);
+  std::string page = FormatProfilePage(*profile);
+  EXPECT_NE(page.find(R"("memory":{"time":[10000,50000],"bytes":[1024,624]})"), std::string::npos)
+      << page.substr(page.find("\"memory\""), 200);
+  // Rank 1 begins 30 us later.
+  EXPECT_NE(page.find(R"("begin":[30000,)"), std::string::npos);
+  EXPECT_NE(FormatProfile(*profile).find("at most 1.00 KiB"), std::string::npos);
+}
+
+TEST(Profile, RefusesFoldersWithoutAllRanksOfARun) {
+  auto message = [](const std::vector<std::pair<std::string, std::string>>& files) {
+    Folder folder("incomplete");
+    for (const auto& [name, text] : files) folder.Write(name, text);
+    Result<Profile> profile = LoadProfile(folder.path(), "");
+    return profile.ok() ? "" : profile.diagnostics()[0].message;
+  };
+  EXPECT_NE(message({{"steps_5-6_rank_0.json", TraceOfRank(0, 4, "a")},
+                     {"steps_5-6_rank_2.json", TraceOfRank(2, 4, "a")}})
+                .find("traces of 2 of 4 ranks, and none of rank 1, 3;"),
+            std::string::npos);
+  EXPECT_NE(message({{"steps_5-6_rank_0.json", TraceOfRank(0, 2, "a")},
+                     {"steps_5-6_rank_1.json", TraceOfRank(1, 2, "b")}})
+                .find("are of different runs"),
+            std::string::npos);
+  EXPECT_NE(message({{"steps_5-6_rank_0.json", TraceOfRank(0, 2, "a")},
+                     {"steps_5-6_rank_1.json", TraceOfRank(0, 2, "a")}})
+                .find("two traces of rank 0"),
+            std::string::npos);
+  // Earlier steps are left out, and named.
+  Folder folder("later");
+  folder.Write("steps_5-6_rank_0.json", TraceOfRank(0, 1, "a"));
+  folder.Write("steps_10-11_rank_0.json", TraceOfRank(0, 1, "b"));
+  Result<Profile> profile = LoadProfile(folder.path(), "");
+  ASSERT_TRUE(profile.ok());
+  EXPECT_EQ(profile->ranks.size(), 1U);
+  EXPECT_EQ(profile->ranks[0].file, "steps_10-11_rank_0.json");
+  EXPECT_NE(FormatProfile(*profile).find("steps_5-6_rank_0.json: left out"), std::string::npos);
 }
 
 // Returns the message for a trace with this text.
@@ -149,6 +238,11 @@ TEST(Profile, RefusesDamagedTraces) {
             std::string::npos);
   EXPECT_NE(MessageFor(TraceOf({Event("kernel", "k", 1, -1)})).find("takes -1 us"),
             std::string::npos);
+  EXPECT_NE(MessageFor(TraceOf({Event("kernel", "k", 1, 1), Memory(-5, 1)}))
+                .find("bad.json:2:1: a change of memory needs"),
+            std::string::npos);
+  EXPECT_NE(MessageFor(TraceOfRank(3, 2, "a")).find("bad.json:1:"), std::string::npos)
+      << "rank 3 of 2";
 }
 
 TEST(Profile, FolderWithoutTracesSaysHowToGetThem) {

@@ -1,15 +1,22 @@
 // StepProfile: a trace of some steps, written by libtorch's profiler in Chrome's format.
 //
-// It contains the calls of ATen on the host and, on a GPU, the kernels and copies on the device,
-// also those of replayed CUDA graphs.
+// It contains the calls of ATen on the host, allocations, transfers and waits of rank processes
+// and, on a GPU, the kernels and copies on the device, also those of replayed CUDA graphs. Each
+// process writes the trace of its rank. A trace exists under its name when it is complete.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include <c10/core/Device.h>
 
 #include "heddle/core/base/result.h"
+#include "heddle/core/base/units.h"
+
+namespace at {
+struct RecordFunction;
+}
 
 namespace heddle::run {
 
@@ -22,11 +29,24 @@ struct ProfiledSteps {
 // recorded.
 Result<ProfiledSteps> ParseProfiledSteps(std::string_view text);
 
+// The process that is traced. The trace states these facts, so that a reader of a folder can tell
+// whether it has all ranks of one run.
+struct ProfiledRank {
+  int64_t rank = 0;
+  int64_t world_size = 1;
+  // The same text on all ranks of a run, and different for each run.
+  std::string run = {};
+  // Bytes that are allocated during the whole trace: parameters and optimizer state.
+  Bytes held;
+};
+
 class StepProfile {
  public:
   // Writes the trace into `folder`, to a file named after the steps and the rank.
-  StepProfile(ProfiledSteps steps, std::string folder, int64_t rank, c10::Device device)
-      : steps_(steps), folder_(std::move(folder)), rank_(rank), device_(device) {}
+  StepProfile(ProfiledSteps steps, std::string folder, c10::Device device);
+  ~StepProfile();
+
+  void SetRank(ProfiledRank rank) { rank_ = std::move(rank); }
 
   // Starts and ends the trace. Call it before the first step, with the number of completed steps,
   // and after every step. `last` ends it in any case.
@@ -40,12 +60,16 @@ class StepProfile {
 
  private:
   Status Write(int64_t step);
+  // Ends the mark of a step, and begins the mark of the next one.
+  void Mark(int64_t step);
 
   ProfiledSteps steps_;
   std::string folder_;
-  int64_t rank_;
   c10::Device device_;
+  ProfiledRank rank_;
   bool running_ = false;
+  // The mark of the current step; null on GPUs, whose steps the host does not follow.
+  std::unique_ptr<at::RecordFunction> mark_;
   std::string path_;
 };
 

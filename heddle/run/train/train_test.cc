@@ -1,5 +1,6 @@
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 
 #include <ATen/ops/full.h>
@@ -313,7 +314,8 @@ TEST(ProfiledSteps, AreACountOrAStartAndACount) {
 
 TEST(StepProfile, WritesTheStepsItWasAskedFor) {
   std::string folder = testing::TempDir() + "heddle_profile";
-  StepProfile profile({2, 1}, folder, 0, at::kCPU);
+  StepProfile profile({2, 1}, folder, at::kCPU);
+  profile.SetRank({.rank = 1, .world_size = 4, .run = "a", .held = Bytes{100}});
   ASSERT_TRUE(profile.After(0).ok());
   ASSERT_TRUE(profile.After(1).ok());
   at::Tensor sum = at::zeros({4}).add(1);
@@ -321,8 +323,13 @@ TEST(StepProfile, WritesTheStepsItWasAskedFor) {
   std::ifstream trace(profile.path());
   std::string text((std::istreambuf_iterator<char>(trace)), {});
   EXPECT_NE(text.find("aten::add"), std::string::npos) << profile.path();
+  EXPECT_TRUE(profile.path().ends_with("/steps_2-2_rank_1.json"));
+  for (std::string_view part : {"ProfilerStep#2", R"("rank": 1, "world_size": 4)", R"("run": "a")",
+                                R"("held_bytes": 100)", "[memory]"})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  EXPECT_FALSE(std::filesystem::exists(profile.path() + ".partial"));
   // A run that ends early writes the steps that it had.
-  StepProfile open({1, 100}, folder, 0, at::kCPU);
+  StepProfile open({1, 100}, folder, at::kCPU);
   ASSERT_TRUE(open.After(0).ok());
   ASSERT_TRUE(open.After(3, /*last=*/true).ok());
   EXPECT_NE(open.path().find("steps_1-3"), std::string::npos);

@@ -98,7 +98,14 @@ class TrainingScreen final : public TrainObserver {
 };
 
 Status TrainingScreen::WriteSimulation(const TrainingJob& job, const std::string& folder) {
-  if (!job.cluster()) {
+  std::optional<price::Cluster> cluster = job.cluster();
+  if (!cluster && job.on_cpu()) {
+    HEDDLE_TRY(cluster, price::LoadCluster("cpu"));
+    Note(
+        "the simulation next to the profile is on the cluster cpu, whose rates are guesses; fit "
+        "them with heddle calibrate");
+  }
+  if (!cluster) {
     Note("no simulation next to the profile: the cluster of this device is not known");
     return Done{};
   }
@@ -111,7 +118,7 @@ Status TrainingScreen::WriteSimulation(const TrainingJob& job, const std::string
     return Done{};
   }
   HEDDLE_TRY(price::CostModel costs,
-             price::CostModel::Make(*job.cluster(), {.nodes = {}, .fused = true}));
+             price::CostModel::Make(*std::move(cluster), {.nodes = {}, .fused = true}));
   const Graph& graph = SharedProgram(job.step());
   HEDDLE_TRY(price::Simulation simulation, price::Simulate(job.step(), graph, costs, {}));
   return WriteFile(folder + "/" + std::string(kSimulatedTrace),

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/record_function.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
@@ -91,6 +92,7 @@ class ProcessTransport::Launched : public Pending {
     at::Tensor received;
     try {
       if (group_.sends_directly && collective.kind() == CollectiveKind::kAllGather) {
+        TraceGather();
         GatherDirectly(*group_.group, group_.tag, send, received, works_);
         group_.tag = (group_.tag + 1) % kTags;
       } else {
@@ -105,10 +107,12 @@ class ProcessTransport::Launched : public Pending {
 
   std::vector<Tensors> Finish() override {
     try {
+      RECORD_USER_SCOPE("heddle:wait");
       for (const WorkPtr& work : works_) work->wait();
     } catch (const std::exception& error) {
       throw std::runtime_error(transport_.Explain(group_, error));
     }
+    gather_.reset();
     sent_.clear();
     std::vector<Tensors> received;
     received.push_back(std::move(received_));
@@ -116,9 +120,18 @@ class ProcessTransport::Launched : public Pending {
   }
 
  private:
+  // Begins a span in the profiler's trace, which covers all messages of the launch.
+  void TraceGather() {
+    if (gather_) return;
+    gather_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+    gather_->_setAsync();
+    if (gather_->isActive()) gather_->before("heddle:all_gather");
+  }
+
   ProcessTransport& transport_;
   Group& group_;
   std::vector<WorkPtr> works_;
+  std::unique_ptr<at::RecordFunction> gather_;
   // Kept until completion, because the network reads them until then.
   Tensors sent_;
   Tensors received_;
