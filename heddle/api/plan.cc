@@ -5,6 +5,7 @@
 #include "heddle/core/base/clock.h"
 #include "heddle/core/ir/mesh_flag.h"
 #include "heddle/core/ir/program.h"
+#include "heddle/price/sim/step_memory.h"
 
 namespace heddle {
 namespace {
@@ -74,9 +75,9 @@ std::vector<std::string> NotesOf(const PlanResult& result) {
                     "plan is the fastest that fits",
                     Format(placements->too_large), Format(*placements->budget)));
   Bytes memory = result.costs.cluster().device.memory;
-  if (result.summary.peak_bytes > memory)
+  if (result.summary.device_peak() > memory)
     notes.push_back(fmt::format("the step needs {}, more than the {} of a device",
-                                Format(result.summary.peak_bytes), Format(memory)));
+                                Format(result.summary.device_peak()), Format(memory)));
   for (const compile::PassRecord& record : result.report.passes) {
     for (const compile::Remark& remark : record.remarks) {
       if (remark.kind == compile::RemarkKind::kGradientsDivided) notes.push_back(remark.text);
@@ -85,7 +86,22 @@ std::vector<std::string> NotesOf(const PlanResult& result) {
   return notes;
 }
 
+price::StepSummary SummaryOf(const Module& module, const Graph& graph,
+                             const price::CostModel& costs, Flops whole_work = {}) {
+  price::StepSummary summary = price::Summarize(module, graph, whole_work);
+  if (costs.HasDeviceProgram())
+    summary.program_peak = price::MemoryOfStep(graph, costs, summary.peak_bytes).peak;
+  return summary;
+}
+
 }  // namespace
+
+Result<price::PriceOptions> PricesOf(const PlanOptions& options) {
+  price::PriceOptions prices = options.prices;
+  HEDDLE_TRY(std::string device, OnCluster(options).DeviceName());
+  prices.on_cpu = device == Name(price::DeviceType::kCpu);
+  return prices;
+}
 
 Result<PlannedStep> CapturePlanned(const PlanOptions& options) {
   ModelOptions model = OnCluster(options);
@@ -124,10 +140,10 @@ Result<PlanResult> CompilePlanned(const PlanOptions& options, PlannedStep step,
   std::vector<price::StepSummary> coordinates;
   if (ProgramAxis(step.module)) {
     for (const Graph& graph : step.module.graphs)
-      coordinates.push_back(price::Summarize(step.module, graph));
-    summary = *std::ranges::max_element(coordinates, {}, &price::StepSummary::peak_bytes);
+      coordinates.push_back(SummaryOf(step.module, graph, costs));
+    summary = *std::ranges::max_element(coordinates, {}, &price::StepSummary::device_peak);
   } else {
-    summary = price::Summarize(step.module, SharedProgram(step.module), report.whole_work[0]);
+    summary = SummaryOf(step.module, SharedProgram(step.module), costs, report.whole_work[0]);
   }
   PlanResult result{.step = std::move(step),
                     .found = std::move(found),
@@ -146,7 +162,7 @@ namespace api {
 
 Result<PlanResult> Plan(const PlanOptions& options) {
   HEDDLE_TRY(PlannedStep step, CapturePlanned(options));
-  price::PriceOptions prices = options.prices;
+  HEDDLE_TRY(price::PriceOptions prices, PricesOf(options));
   bool chosen = options.model.given && options.model.given("--cluster");
   HEDDLE_TRY(prices.cluster, search::ClusterFor(step.plan, prices.cluster, chosen));
   HEDDLE_TRY(price::CostModel costs, prices.Load());

@@ -50,6 +50,8 @@ struct PlanResult {
   Nanos finding;
 };
 
+// The prices for the device whose kernels the step has.
+Result<price::PriceOptions> PricesOf(const PlanOptions& options);
 // The first part of api::Plan: captures the step. The plan may still contain `auto`.
 Result<PlannedStep> CapturePlanned(const PlanOptions& options);
 // The second part. `costs` is the cost model of `cluster`.

@@ -54,7 +54,8 @@ Status AddOtherMicroBatches(const SimulationOptions& options, const PlanResult& 
 namespace api {
 
 Result<SimulationResult> Simulate(const SimulationOptions& options) {
-  HEDDLE_TRY(price::CostModel costs, options.plan.prices.Load());
+  HEDDLE_TRY(price::PriceOptions prices, PricesOf(options.plan));
+  HEDDLE_TRY(price::CostModel costs, prices.Load());
   HEDDLE_TRY(PlannedStep step, CapturePlanned(options.plan));
   std::string name = options.plan.compile.PipelineName(step.plan.decisions);
   std::vector<search::SimulatedModule> modules;

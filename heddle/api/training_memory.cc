@@ -4,9 +4,9 @@
 #include "heddle/api/training_job.h"
 #include "heddle/core/base/text.h"
 #include "heddle/core/ir/program.h"
+#include "heddle/core/kernel/kernel_memory.h"
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/run/models/family.h"
-#include "heddle/run/runtime/device/kernel_memory.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/resume.h"
 
@@ -66,7 +66,7 @@ std::vector<run::RunMemory> TrainingJob::Memory() const {
     return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
   return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/false,
                           [](const Graph& graph) -> run::GraphPeak {
-                            run::KernelMemory memory = run::MemoryWithKernels(graph);
+                            KernelMemory memory = MemoryWithKernels(graph);
                             return {memory.peak, std::move(memory.largest)};
                           });
 }

@@ -107,9 +107,12 @@ class Summary {
     if (!s_.timeline.order.empty())
       where = NameOf(graph_, s_.timeline.order[s_.timeline.peak_position]);
     bool fits = s_.peak <= s_.memory_cap;
-    std::string text = fmt::format("{} of {} at {}", Format(s_.peak), Format(s_.memory_cap), where);
-    if (s_.peak != s_.timeline.peak)
-      text += fmt::format(", {} of it values", Format(s_.timeline.peak));
+    std::string text = fmt::format("{} of {}", Format(s_.peak), Format(s_.memory_cap));
+    bool differs = s_.peak != s_.timeline.peak;
+    if (s_.program && differs)
+      text += fmt::format(" with Heddle's kernels; values {}", Format(s_.timeline.peak));
+    text += " at " + where;
+    if (!s_.program && differs) text += fmt::format(", {} of it values", Format(s_.timeline.peak));
     if (!fits) text += fmt::format("; {}does not fit{}", color_ ? kRed : "", color_ ? kPlain : "");
     Text("peak memory", text);
   }
@@ -204,7 +207,8 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
                 {"curves", count(use.curves)},
                 {"unknown_nodes", use.unknown_nodes}};
   }
-  std::optional<price::CostModel::StepRange> range = model.RangeOf(t.makespan);
+  std::optional<price::CostModel::StepRange> range =
+      model.RangeOf(s.whole ? s.whole->time : t.makespan);
   auto bound = [&](Nanos price::CostModel::StepRange::*end) {
     return range ? ordered_json(Millis((*range).*end)) : ordered_json();
   };
@@ -241,6 +245,7 @@ nlohmann::ordered_json ToJson(const Module& module, const Graph& graph,
   if (s.whole) {
     json["micro_batches"] = s.whole->micro_batches;
     json["step_ms"] = Millis(s.whole->time);
+    json["exposed_ms"] = Millis(s.whole->exposed);
   }
   // `compute_ms` includes launches; other simulators count them separately.
   if (s.costs.launches != Nanos{}) json["launch_ms"] = Millis(s.costs.launches);

@@ -37,11 +37,15 @@ std::string FormatSummary(const price::StepSummary& s) {
   line("  optimizer state", Format(s.optimizer_bytes));
   line("  kept for backward", Format(s.activation_bytes));
   line("  peak of the step",
-       fmt::format("{} at {}{}", Format(s.peak_bytes),
-                   s.peak_node.empty() ? "the start" : s.peak_node,
-                   s.has_optimizer ? ""
-                                   : fmt::format("; with optimizer state {}",
-                                                 Format(s.peak_bytes + s.optimizer_bytes))));
+       fmt::format(
+           "{}{} at {}{}",
+           s.device_peak() != s.peak_bytes
+               ? fmt::format("{} with Heddle's kernels; node by node ", Format(s.device_peak()))
+               : "",
+           Format(s.peak_bytes), s.peak_node.empty() ? "the start" : s.peak_node,
+           s.has_optimizer ? ""
+                           : fmt::format("; with optimizer state {}",
+                                         Format(s.device_peak() + s.optimizer_bytes))));
   line("  work", Format(s.flops) + ComparedWithIdeal(s));
   line("  nodes", WithCommas(s.nodes));
 
@@ -62,7 +66,8 @@ std::string FormatCoordinates(const std::vector<price::StepSummary>& coordinates
       if (one.kind == "send") sends += one.count;
     }
     table.AddRow({fmt::format("{}", at), Format(s.param_bytes), Format(s.activation_bytes),
-                  Format(s.peak_bytes), Format(s.flops), WithCommas(s.nodes), WithCommas(sends)});
+                  Format(s.device_peak()), Format(s.flops), WithCommas(s.nodes),
+                  WithCommas(sends)});
   }
   return table.Format();
 }
@@ -77,7 +82,8 @@ nlohmann::ordered_json ToJson(const price::StepSummary& s) {
           {"grad_bytes_per_rank", s.grad_bytes.value},
           {"optimizer_bytes_per_rank", s.optimizer_bytes.value},
           {"activation_bytes_per_rank", s.activation_bytes.value},
-          {"peak_bytes", s.peak_bytes.value},
+          {"peak_bytes", s.device_peak().value},
+          {"value_peak_bytes", s.peak_bytes.value},
           {"peak_node", s.peak_node},
           {"flops_per_rank", s.flops.value},
           {"ideal_flops_per_rank", s.whole_flops.value / s.ranks},

@@ -107,7 +107,7 @@ class ReportTest(unittest.TestCase):
         })()""")
         self.assertEqual(worst, 0)
         peak = self.page.run("Math.max(...report.graphs[0].steps[0].nodes.live)")
-        self.assertEqual(peak, json.loads(heddle("sim", FOLDER / "memory.hd", "--json"))["peak_bytes"])
+        self.assertEqual(peak, json.loads(heddle("sim", FOLDER / "memory.hd", "--json"))["value_peak_bytes"])
         self.assertIn("alive at the peak", self.page.run("document.getElementById('inspector').innerText"))
         x, y = self.point(0, 0, 3)
         self.page.mouse("mouseMoved", x, y + 150)

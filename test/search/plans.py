@@ -42,6 +42,26 @@ def check_plan(heddle, folder, number, row):
     check(planned["ranks"] == DEVICES, f"{path.name}: heddle plan sees {planned['ranks']} ranks")
 
 
+def check_prices(heddle, folder):
+    """What the search ranks is what `heddle sim` states for the job, whatever runs the step."""
+    for execution in ("heddle", "eager", "compiled"):
+        jobs = folder / execution
+        found = json.loads(run(heddle, "search", *MODEL, f"--devices={DEVICES}", f"--training.global_batch_size={SEQUENCES}",
+                               "--cluster=h200-8x", f"--runtime.execution={execution}", f"--write-jobs={jobs}", "--json"))
+        front = found["front"]
+        check(found["execution"] == execution, f"searched for {found['execution']}, not {execution}")
+        check(any(row["micro_batches"] > 1 for row in front), f"{execution}: no plan has several micro-batches")
+        steps = [row["step_ms"] for row in front]
+        check(steps == sorted(steps), f"{execution}: the front is not in order of time: {steps}")
+        for number, row in enumerate(front, 1):
+            step = json.loads(run(heddle, "sim", f"--config={jobs / f'{number}.toml'}", "--json"))
+            check(step["execution"] == execution, f"job {number} is for {step['execution']}, not {execution}")
+            for key in ("step_ms", "step_ms_low", "step_ms_high", "exposed_ms", "peak_bytes"):
+                # Times of `sim` are whole nanoseconds.
+                check(abs(step[key] - row[key]) <= 1e-6,
+                      f"{execution}, job {number}: {key} is {row[key]}, but sim states {step[key]}")
+
+
 def loss(heddle, folder, *flags):
     """Returns the loss of the first step, on short sequences."""
     metrics = folder / "metrics.jsonl"
@@ -78,6 +98,7 @@ def main():
         for number, row in enumerate(front, 1):
             check_plan(heddle, folder, number, row)
         check_training(heddle, folder, front[0])
+        check_prices(heddle, folder)
         html = page.read_text()
         data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)[1])
         for shown, row in zip(data["plans"], front, strict=True):

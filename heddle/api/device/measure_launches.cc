@@ -6,7 +6,7 @@
 namespace heddle {
 
 Result<std::vector<std::optional<double>>> MeasureLaunches(
-    const ModelOptions& model, const PlannedStep& step, const run::LaunchList& list,
+    const ModelOptions& model, const PlannedStep& step, const LaunchList& list,
     const std::function<void(const std::string&)>& notice) {
   constexpr int kWarmUp = 2;
   constexpr int kMeasured = 5;

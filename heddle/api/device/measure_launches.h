@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "heddle/api/planned_step.h"
-#include "heddle/run/runtime/device/launches.h"
+#include "heddle/core/kernel/launches.h"
 
 namespace heddle {
 
@@ -16,7 +16,7 @@ namespace heddle {
 // Fails without a GPU, and for steps of several ranks or micro-batches. `notice` receives kernels
 // that are not used.
 Result<std::vector<std::optional<double>>> MeasureLaunches(
-    const ModelOptions& model, const PlannedStep& step, const run::LaunchList& list,
+    const ModelOptions& model, const PlannedStep& step, const LaunchList& list,
     const std::function<void(const std::string&)>& notice);
 
 }  // namespace heddle

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "heddle/core/ir/program.h"
-#include "heddle/run/runtime/device/launches.h"
+#include "heddle/core/kernel/launches.h"
 
 namespace heddle::api {
 
@@ -20,7 +20,7 @@ Result<std::vector<TunedProduct>> Tune(const TuneOptions& options) {
     return Error(Diag::kUsage,
                  "pipelines do not run on devices yet; remove "
                  "--parallelism.pipeline_parallel_degree");
-  Graph graph = run::ListLaunches(SharedProgram(compiled.graphs.step)).graph;
+  Graph graph = ListLaunches(SharedProgram(compiled.graphs.step)).graph;
   std::vector<TunedProduct> products;
   for (NodeId node : graph.nodes()) {
     std::optional<run::MatmulShape> shape = run::MatmulShapeOf(graph, node);

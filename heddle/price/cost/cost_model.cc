@@ -76,6 +76,13 @@ CostModel CostModel::Additive() const {
   return out;
 }
 
+bool CostModel::HasDeviceProgram() const {
+  const Device& device = cluster_.device;
+  return options_.device_program && options_.execution == Execution::kHeddle &&
+         device.type == DeviceType::kCuda && device.Under(Execution::kHeddle).fuse &&
+         options_.rules == TimelineRules();
+}
+
 Bytes CostModel::DevicePeak(Bytes peak) const {
   const ExecutionFigures& figures = cluster_.device.Under(options_.execution);
   auto lost = static_cast<int64_t>(static_cast<double>(peak.value) * figures.fragmentation);

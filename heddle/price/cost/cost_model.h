@@ -29,6 +29,8 @@ struct CostOptions {
   // Prices ops that the execution fuses as one kernel. The time of a node then depends on its
   // neighbours. Without it, times of nodes add up, as the bounds of searches require.
   bool fused = false;
+  // Memory is that of Heddle's device program, if the execution has one (HasDeviceProgram).
+  bool device_program = false;
   TimelineRules rules = {};
   // Distribution of rows over experts.
   ExpertSkew expert_skew = {};
@@ -149,6 +151,9 @@ class CostModel {
   // if the mesh does not fit.
   Result<int64_t> NodesFor(const Mesh& mesh) const;
 
+  // Whether the step runs as Heddle's device program, in which values inside kernels need no memory
+  // (core/kernel/kernel_memory.h).
+  bool HasDeviceProgram() const;
   // The device memory of a step whose values need `peak`, including losses of the allocator and
   // fixed buffers.
   Bytes DevicePeak(Bytes peak) const;

@@ -10,6 +10,7 @@ Result<CostModel> PriceOptions::Load() const {
                  "--runtime.execution={} is given; drop one",
                  Name(*chosen_execution));
   options.fused = true;
+  options.device_program = !on_cpu;
   options.execution = compiled ? Execution::kCompiled : chosen_execution.value_or(execution);
   HEDDLE_TRY(options.expert_skew, ParseExpertSkew(expert_load));
   HEDDLE_TRY(Cluster loaded, LoadCluster(cluster));

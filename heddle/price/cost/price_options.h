@@ -13,6 +13,8 @@ struct PriceOptions : CostOptions {
   std::optional<Execution> chosen_execution = {};
   // The flag `--fuse`, another name of the execution `compiled`.
   bool compiled = false;
+  // The step has the kernels of a CPU, whatever the device of the cluster.
+  bool on_cpu = false;
   // A name, or a JSON file.
   std::string cluster = "h100-8x";
   // A file with measured times; empty: none.

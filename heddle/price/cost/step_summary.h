@@ -18,7 +18,9 @@ struct StepSummary {
   bool has_optimizer = false;
   // Memory that forward leaves for backward, at the end of forward.
   Bytes activation_bytes;
+  // The peak of the values, node by node; and of the device program, if the step runs as one.
   Bytes peak_bytes;
+  std::optional<Bytes> program_peak = {};
   std::string peak_node;
   std::vector<AliveStats> alive_at_peak;
   Flops flops;
@@ -26,6 +28,8 @@ struct StepSummary {
   Flops whole_flops;
   int64_t nodes = 0;
   std::vector<CollectiveStats> collectives;
+
+  Bytes device_peak() const { return program_peak.value_or(peak_bytes); }
 };
 
 // The arithmetic of all nodes; collectives and opaque ops count as none.

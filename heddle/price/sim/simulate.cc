@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/core/ir/program.h"
+#include "heddle/price/sim/step_memory.h"
 #include "heddle/price/sim/timeline/coupled.h"
 
 namespace heddle::price {
@@ -62,9 +63,13 @@ Result<Simulation> Prepare(const Module& module, const Graph& graph, const CostM
                     .mfu = {}};
 }
 
-void SetTimeline(const Graph& graph, const CostModel& model, Timeline timeline, Simulation& out) {
+void SetTimeline(const Graph& graph, const CostModel& model, const SimulateOptions& options,
+                 Timeline timeline, Simulation& out) {
   out.timeline = std::move(timeline);
-  out.peak = model.DevicePeak(out.timeline.peak);
+  // Other rules of memory are about values.
+  out.program = options.memory == MemoryRules() && model.HasDeviceProgram();
+  out.peak = model.DevicePeak(out.program ? MemoryOfStep(graph, model, out.timeline.peak).peak
+                                          : out.timeline.peak);
   out.bounds = FindLowerBounds(graph, out.graph, out.timeline);
   out.why = ExplainExposure(graph, out.graph, out.timeline, out.memory_cap);
 }
@@ -90,7 +95,7 @@ SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& option
 Result<Simulation> Simulate(const Module& module, const Graph& graph, const CostModel& model,
                             const SimulateOptions& options) {
   HEDDLE_TRY(Simulation out, Prepare(module, graph, model, options));
-  SetTimeline(graph, model, MakeTimeline(out.graph, TimelineOptions(model, options)), out);
+  SetTimeline(graph, model, options, MakeTimeline(out.graph, TimelineOptions(model, options)), out);
   out.path = FindCriticalPath(out.graph, out.timeline);
   SetSpeed(options.tokens ? options.tokens : TokensOf(graph), IdealNanos(graph, out.costs),
            out.timeline.makespan, out);
@@ -124,7 +129,7 @@ Result<std::vector<Simulation>> SimulateGraphs(const Module& module, const CostM
   std::vector<TimedGraph> timed;
   Nanos step;
   for (size_t i = 0; i < out.size(); ++i) {
-    SetTimeline(module.graphs[i], model, std::move(timelines[i]), out[i]);
+    SetTimeline(module.graphs[i], model, options, std::move(timelines[i]), out[i]);
     timed.push_back({&out[i].graph, &out[i].timeline});
     step = std::max(step, out[i].timeline.makespan);
   }
@@ -147,6 +152,7 @@ void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last) {
   if (last.tokens_per_second) *last.tokens_per_second *= times;
   if (last.mfu) *last.mfu *= times;
   last.whole = whole;
+  last.peak = std::max(last.peak, other.peak);
 }
 
 }  // namespace heddle::price

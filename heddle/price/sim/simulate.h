@@ -35,8 +35,10 @@ struct Simulation {
   int64_t nodes = 1;
   int64_t ranks = 1;
   Bytes memory_cap;
-  // Device memory at the peak: the timeline's values, and the overhead of the execution.
+  // Device memory at the peak: the values that the execution stores, and its overhead.
   Bytes peak;
+  // Whether the peak is that of Heddle's device program, so values inside kernels do not count.
+  bool program = false;
   GraphCosts costs;
   SimGraph graph;
   Timeline timeline;
@@ -67,7 +69,8 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
 Result<std::vector<Simulation>> SimulateGraphs(const Module& module, const CostModel& model,
                                                const SimulateOptions& options);
 
-// Makes `last` the last of `count` micro-batches; each of the others takes the time of `other`.
+// Makes `last` the last of `count` micro-batches; each of the others takes the time of `other`. The
+// peak is the larger of the two.
 void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last);
 
 }  // namespace heddle::price

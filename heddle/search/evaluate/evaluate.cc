@@ -4,10 +4,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/core/analysis/memory.h"
 #include "heddle/core/analysis/stats.h"
 #include "heddle/core/base/clock.h"
 #include "heddle/price/sim/simulate.h"
+#include "heddle/price/sim/step_memory.h"
 
 namespace heddle::search {
 namespace {
@@ -73,12 +73,13 @@ Result<Evaluation> Evaluator::Run(Module module, const compile::Pipeline& passes
   HEDDLE_TRY(price::GraphCosts costs, costs_->Price(module, graph));
   price::SimGraph sim(graph, costs);
   price::Timeline timeline = price::MakeTimeline(sim, price::TimelineOptions(*costs_, {}));
+  price::StepMemory memory = price::MemoryOfStep(graph, *costs_, timeline.peak);
   StepBounds bounds{sim.compute(), price::FindLowerBounds(graph, sim, timeline).best(),
-                    costs_->DevicePeak(sim.inputs() + KeptForBackward(graph))};
-  StepOutcome outcome{timeline.makespan, timeline.exposed, costs_->DevicePeak(timeline.peak),
+                    costs_->DevicePeak(memory.inputs + memory.kept)};
+  StepOutcome outcome{timeline.makespan, timeline.exposed, costs_->DevicePeak(memory.peak),
                       ContextOf(module, graph, timeline), bounds};
   price::MoveShares shares = SharesOf(graph, timeline);
-  return Evaluation{std::move(module), std::move(report.passes), outcome, shares};
+  return Evaluation{std::move(module), std::move(report.passes), outcome, shares, memory.kept};
 }
 
 }  // namespace heddle::search

@@ -53,6 +53,8 @@ struct Evaluation {
   StepOutcome outcome;
   // The exposed share of the collectives of each kind; 1 if the step has none of a kind.
   price::MoveShares shares;
+  // Bytes of values that forward leaves for backward.
+  Bytes kept;
 };
 
 class Evaluator {

@@ -8,6 +8,7 @@
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/base/text.h"
+#include "heddle/core/kernel/kernel_memory.h"
 
 namespace heddle::search {
 namespace {
@@ -27,6 +28,21 @@ int64_t StatOf(std::span<const compile::PassRecord> passes, std::string_view pas
     for (const auto& [name, n] : record.stats) sum += name == stat ? n : 0;
   }
   return sum;
+}
+
+// `alive`: names and bytes of values at the peak, largest first.
+std::string FormatPeak(Bytes inputs, Bytes peak,
+                       std::span<const std::pair<std::string, Bytes>> alive) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> parts;
+  if (inputs > Bytes{}) parts.push_back(fmt::format("{} of inputs", Format(inputs)));
+  Bytes rest = peak - inputs;
+  for (const auto& [name, bytes] : alive.first(std::min(kNamed, alive.size()))) {
+    parts.push_back(fmt::format("{} of %{}", Format(bytes), name));
+    rest -= bytes;
+  }
+  if (rest > Bytes{}) parts.push_back(fmt::format("{} of others", Format(rest)));
+  return fmt::format("{}", fmt::join(parts, ", "));
 }
 
 }  // namespace
@@ -66,7 +82,7 @@ Result<Module> Trials::CarriedOut(const Marks& marks) const {
 Result<MemoryChoice> Trials::Run(std::string policy, const Marks& marks) {
   HEDDLE_TRY(Evaluation evaluated, evaluator_.Run(Marked(marks), pipeline_));
   const StepBounds& bounds = evaluated.outcome.bounds;
-  Bytes kept = KeptForBackward(evaluated.module.graphs[0]);
+  Bytes kept = evaluated.kept;
   // The first trial has no decisions.
   if (tried_.empty()) {
     compute_ = bounds.compute;
@@ -102,26 +118,22 @@ const MemoryChoice& Trials::Smallest() const {
 }
 
 Result<std::string> Trials::HoldsPeak(const MemoryChoice& choice) const {
-  constexpr size_t kNamed = 3;
   Module module = Marked(choice.marks);
   HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, pipeline_, evaluator_.Unchecked()));
   const Graph& graph = module.graphs[0];
+  if (evaluator_.costs().HasDeviceProgram()) {
+    KernelMemory memory = MemoryWithKernels(graph);
+    return FormatPeak(memory.inputs, memory.peak, memory.largest);
+  }
   Liveness liveness(graph);
   MemoryTimeline timeline = ComputeMemoryTimeline(graph, liveness);
-  std::vector<std::string> parts;
-  if (timeline.inputs > Bytes{})
-    parts.push_back(fmt::format("{} of inputs", Format(timeline.inputs)));
-  Bytes rest = timeline.peak - timeline.inputs;
-  size_t named = 0;
+  std::vector<std::pair<std::string, Bytes>> alive;
   for (StorageId id : timeline.alive_at_peak) {
     const Storage& storage = liveness.storages()[id];
-    if (!storage.birth || named++ >= kNamed) continue;
-    parts.push_back(fmt::format("{} of %{}", Format(storage.bytes), graph.name(storage.value)));
-    rest -= storage.bytes;
+    if (storage.birth) alive.emplace_back(graph.name(storage.value), storage.bytes);
   }
-  if (rest > Bytes{}) parts.push_back(fmt::format("{} of others", Format(rest)));
   return fmt::format("at %{}: {}", graph.name(graph[timeline.peak_node].first_result),
-                     fmt::join(parts, ", "));
+                     FormatPeak(timeline.inputs, timeline.peak, alive));
 }
 
 }  // namespace heddle::search

@@ -12,8 +12,8 @@
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
 #include "heddle/core/ir/program.h"
+#include "heddle/core/kernel/launches.h"
 #include "heddle/price/cost/kernel_time.h"
-#include "heddle/run/runtime/device/launches.h"
 
 namespace heddle {
 namespace {
@@ -60,7 +60,7 @@ struct KernelsCommand {
  private:
   // A launch, its ideal time from bytes and operations, and its predicted time.
   struct Priced {
-    run::KernelLaunch launch;
+    KernelLaunch launch;
     std::vector<std::string> nodes;
     Bytes bytes;
     Nanos ideal;
@@ -84,7 +84,7 @@ Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& 
                  "pipelines do not run on devices yet; remove "
                  "--parallelism.pipeline_parallel_degree");
   const price::CostModel& cost = planned.costs;
-  run::LaunchList list = run::ListLaunches(SharedProgram(step.module));
+  LaunchList list = ListLaunches(SharedProgram(step.module));
   HEDDLE_TRY(price::GraphCosts prices, cost.Price(step.module, list.graph));
   const price::Device& device = cost.cluster().device;
   SymbolTable symbols = list.graph.types().symbols();
@@ -97,7 +97,7 @@ Result<std::vector<KernelsCommand::Priced>> KernelsCommand::Make(const Streams& 
                }));
   }
   std::vector<Priced> priced;
-  for (run::KernelLaunch& launch : list.launches) {
+  for (KernelLaunch& launch : list.launches) {
     Priced entry{.launch = {}, .nodes = {}, .bytes = launch.bytes, .ideal = {}, .predicted = {}};
     for (NodeId node : launch.nodes) {
       if (list.graph[node].result_count > 0)

@@ -140,7 +140,8 @@ Status PlanCommand::WriteFiles(const PlanResult& planned, const Streams& streams
 // Solves again with the prices with which the chosen plan was found.
 Result<search::StorageExplanation> PlanCommand::Explain(const PlanOptions& complete) const {
   HEDDLE_TRY(PlannedStep step, CapturePlanned(complete));
-  HEDDLE_TRY(price::CostModel priced, complete.prices.Load());
+  HEDDLE_TRY(price::PriceOptions prices, PricesOf(complete));
+  HEDDLE_TRY(price::CostModel priced, prices.Load());
   HEDDLE_TRY(
       search::AutoPlanner planner,
       search::AutoPlanner::Make(step.module, step.plan, priced, search::WorkLimit(complete.work)));

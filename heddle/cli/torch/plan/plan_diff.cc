@@ -43,7 +43,8 @@ Result<search::PlanComparison> CompareOnStep(const PlanPair& plans, const PlanOp
   HEDDLE_TRY(PlannedStep step, PlanStep(options.model, plans.a, capture));
   HEDDLE_TRY(search::CompileJob a, options.compile.JobFor(plans.a));
   HEDDLE_TRY(search::CompileJob b, options.compile.JobFor(plans.b));
-  HEDDLE_TRY(price::CostModel costs, options.prices.Load());
+  HEDDLE_TRY(price::PriceOptions prices, PricesOf(options));
+  HEDDLE_TRY(price::CostModel costs, prices.Load());
   a.options.manager.costs = &costs;
   return search::CompareCosts(step.module, a.plan, b.plan, a.options);
 }

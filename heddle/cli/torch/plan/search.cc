@@ -186,11 +186,12 @@ Result<SearchCommand::Answer> SearchCommand::Search(const Streams& streams) cons
   price::PriceOptions prices;
   prices.cluster = cluster;
   prices.chosen_execution = execution;
+  Answer answer;
+  HEDDLE_TRY(answer.device, model.DeviceName());
+  prices.on_cpu = answer.device == Name(price::DeviceType::kCpu);
   HEDDLE_TRY(price::CostModel costs, prices.Load());
   HEDDLE_TRY(run::ModelConfig config, model.Config());
   HEDDLE_TRY(search::SearchedModel searched, MakeSearched(config));
-  Answer answer;
-  HEDDLE_TRY(answer.device, model.DeviceName());
   answer.range = costs.cluster().device.Under(costs.options().execution).range;
   answer.sequences = global_batch != 0 ? global_batch : devices * model.local_batch_size;
   answer.budget = {costs.cluster().device.memory.value / 10 * 9};

@@ -118,7 +118,8 @@ Status TrainingScreen::WriteSimulation(const TrainingJob& job, const std::string
     return Done{};
   }
   HEDDLE_TRY(price::CostModel costs,
-             price::CostModel::Make(*std::move(cluster), {.nodes = {}, .fused = true}));
+             price::CostModel::Make(*std::move(cluster),
+                                    {.nodes = {}, .fused = true, .device_program = !job.on_cpu()}));
   const Graph& graph = SharedProgram(job.step());
   HEDDLE_TRY(price::Simulation simulation, price::Simulate(job.step(), graph, costs, {}));
   return WriteFile(folder + "/" + std::string(kSimulatedTrace),

@@ -45,6 +45,8 @@ struct MemoryRules {
   // packed inputs at its start, and the gathered buffer at its wait, where the results are copied
   // out of it.
   bool packed_copies = false;
+
+  bool operator==(const MemoryRules&) const = default;
 };
 
 class SimGraph {

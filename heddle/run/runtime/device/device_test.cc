@@ -20,11 +20,11 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "heddle/core/ir/check/parse_module.h"
+#include "heddle/core/kernel/kernel_memory.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
 #include "heddle/run/runtime/device/kernel_device.h"
-#include "heddle/run/runtime/device/kernel_memory.h"
 #include "heddle/run/runtime/device/own_kernels.h"
 #include "heddle/run/runtime/rank_program.h"
 

@@ -221,8 +221,7 @@ bool Kernels::IsProved(const std::string& name, const std::string& text,
 }
 
 ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels) {
-  Graph narrow = ReturnNarrowGradients(graph);
-  ArrangedGraph arranged = ArrangeForKernels(narrow, NodesOfLosses(narrow));
+  ArrangedGraph arranged = ArrangeStep(graph);
   return {std::move(arranged.graph),
           [groups = std::move(arranged.groups), &kernels](const RunPlan& plan) {
             return std::make_unique<KernelBackend>(plan, groups, kernels);

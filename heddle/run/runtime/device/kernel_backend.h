@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "heddle/core/kernel/program.h"
+#include "heddle/core/kernel/runs.h"
 #include "heddle/run/cuda/blas_lt.h"
 #include "heddle/run/runtime/backend.h"
-#include "heddle/run/runtime/device/runs.h"
 #include "heddle/run/runtime/rank_program.h"
 
 namespace heddle::run {

@@ -14,8 +14,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "heddle/core/kernel/launches.h"
 #include "heddle/run/runtime/backend.h"
-#include "heddle/run/runtime/device/launches.h"
 
 namespace heddle::run {
 

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "heddle/core/analysis/uses.h"
+#include "heddle/core/kernel/runs.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
-#include "heddle/run/runtime/device/runs.h"
 
 namespace heddle::run {
 

@@ -1,13 +1,13 @@
-#include "heddle/run/runtime/device/kernel_memory.h"
+#include "heddle/core/kernel/kernel_memory.h"
 
 #include <algorithm>
 
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/kernel/element.h"
 #include "heddle/core/kernel/program.h"
-#include "heddle/run/runtime/device/runs.h"
+#include "heddle/core/kernel/runs.h"
 
-namespace heddle::run {
+namespace heddle {
 namespace {
 
 class MemoryOfLaunches {
@@ -47,7 +47,7 @@ class MemoryOfLaunches {
       if (end_[id.index()] < graph_.node_count()) added[end_[id.index()] + 1] -= bytes;
     }
     Bytes live = inputs;
-    KernelMemory memory{inputs, {}};
+    KernelMemory memory{inputs, inputs, Kept(), {}};
     size_t at = 0;
     for (size_t i = 0; i < graph_.node_count(); ++i) {
       live += added[i];
@@ -67,6 +67,20 @@ class MemoryOfLaunches {
   }
 
  private:
+  Bytes Kept() const {
+    NodeId last;
+    for (NodeId id : graph_.nodes()) {
+      if (graph_[id].phase == Phase::kForward) last = id;
+    }
+    Bytes kept;
+    for (StorageId id : liveness_.storages().ids()) {
+      const Storage& storage = liveness_.storages()[id];
+      bool made = last && storage.birth && Begin(storage) <= last.index();
+      if (made && last.index() < end_[id.index()]) kept += bytes_[id.index()];
+    }
+    return kept;
+  }
+
   size_t Begin(const Storage& storage) const { return launch_[storage.birth.index()].first; }
   bool IsInside(const Storage& storage) const {
     NodeId producer = graph_[storage.value].producer;
@@ -144,8 +158,7 @@ class MemoryOfLaunches {
 }  // namespace
 
 KernelMemory MemoryWithKernels(const Graph& graph) {
-  Graph narrow = ReturnNarrowGradients(graph);
-  return MemoryOfLaunches(ArrangeForKernels(narrow, NodesOfLosses(narrow))).Peak();
+  return MemoryOfLaunches(ArrangeStep(graph)).Peak();
 }
 
-}  // namespace heddle::run
+}  // namespace heddle

@@ -1,13 +1,12 @@
-#include "heddle/run/runtime/device/launches.h"
+#include "heddle/core/kernel/launches.h"
 
 #include <map>
 
 #include "heddle/core/kernel/program.h"
+#include "heddle/core/kernel/runs.h"
 #include "heddle/core/ops/families.h"
-#include "heddle/run/runtime/device/kernel_backend.h"
-#include "heddle/run/runtime/device/runs.h"
 
-namespace heddle::run {
+namespace heddle {
 namespace {
 
 class LaunchLister {
@@ -129,9 +128,6 @@ class LaunchLister {
 
 }  // namespace
 
-LaunchList ListLaunches(const Graph& graph) {
-  Graph narrow = ReturnNarrowGradients(graph);
-  return LaunchLister(ArrangeForKernels(narrow, NodesOfLosses(narrow))).List();
-}
+LaunchList ListLaunches(const Graph& graph) { return LaunchLister(ArrangeStep(graph)).List(); }
 
-}  // namespace heddle::run
+}  // namespace heddle

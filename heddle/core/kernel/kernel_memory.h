@@ -8,15 +8,18 @@
 #include "heddle/core/base/units.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle::run {
+namespace heddle {
 
 struct KernelMemory {
   // Peak memory, including inputs, without workspaces of libraries.
   Bytes peak;
+  Bytes inputs;
+  // Values that forward leaves for backward.
+  Bytes kept;
   // Names and bytes of the values at the peak, without inputs, largest first.
   std::vector<std::pair<std::string, Bytes>> largest;
 };
 // Assumes that every kernel is proved.
 KernelMemory MemoryWithKernels(const Graph& graph);
 
-}  // namespace heddle::run
+}  // namespace heddle

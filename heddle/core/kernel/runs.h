@@ -12,8 +12,9 @@
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ir/graph.h"
+#include "heddle/core/kernel/groups.h"
 
-namespace heddle::run {
+namespace heddle {
 
 // The loss, forward and backward: a cast of bf16 logits to f32, _log_softmax, nll_loss_forward with
 // a sum, nll_loss_backward, _log_softmax_backward_data, a cast to bf16, and views between them.
@@ -86,4 +87,8 @@ std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const Optimiz
 // Returns `value`, or the operand of the spared cast that computes it.
 ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId value);
 
-}  // namespace heddle::run
+// The graph in the order that a GPU runs it, and its groups. The device program, its memory and its
+// launches are made from the same arrangement.
+ArrangedGraph ArrangeStep(const Graph& graph);
+
+}  // namespace heddle

@@ -7,7 +7,7 @@
 #include "heddle/core/base/units.h"
 #include "heddle/core/ir/graph.h"
 
-namespace heddle::run {
+namespace heddle {
 
 struct KernelLaunch {
   // `elements`, `rows`, `norm_weight`, `casts`, `loss`, `squared_norm` and `adamw` are Heddle's
@@ -31,4 +31,4 @@ struct LaunchList {
 // otherwise ATen runs the nodes.
 LaunchList ListLaunches(const Graph& graph);
 
-}  // namespace heddle::run
+}  // namespace heddle

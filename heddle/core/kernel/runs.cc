@@ -1,11 +1,11 @@
-#include "heddle/run/runtime/device/runs.h"
+#include "heddle/core/kernel/runs.h"
 
 #include <algorithm>
 #include <set>
 
 #include "heddle/core/ops/ops.h"
 
-namespace heddle::run {
+namespace heddle {
 namespace {
 
 template <typename T>
@@ -15,7 +15,7 @@ T AttrOf(const Graph& graph, NodeId node, std::string_view name, T otherwise) {
   return found == nullptr ? otherwise : *found;
 }
 
-bool IsCast(const Graph& graph, NodeId node, DType from, DType to) {
+bool IsPlainCast(const Graph& graph, NodeId node, DType from, DType to) {
   return graph[node].op == op::_to_copy &&
          graph.types().dtype(graph.type(graph.operands(node)[0])) == from &&
          graph.types().dtype(graph.type(graph[node].first_result)) == to;
@@ -30,7 +30,7 @@ class LossFinder {
       : graph_(graph), uses_(uses), liveness_(liveness) {}
 
   std::optional<LossRun> Find(NodeId first) {
-    if (!IsCast(graph_, first, DType::kBF16, DType::kF32) || !FindMembers(first)) return {};
+    if (!IsPlainCast(graph_, first, DType::kBF16, DType::kF32) || !FindMembers(first)) return {};
     run_.count = run_.gradient.index() - first.index() + 1;
     run_.logits = graph_.operands(first)[0];
     if (!SortOthers(first)) return {};
@@ -93,7 +93,7 @@ class LossFinder {
     if (!same || !chained) return false;
     for (NodeId node : {softmax, nll, nll_backward, backward}) members_.insert(node);
     NodeId cast = UserBehindViews(graph_[backward].first_result);
-    if (!cast || !IsCast(graph_, cast, DType::kF32, DType::kBF16)) return false;
+    if (!cast || !IsPlainCast(graph_, cast, DType::kF32, DType::kBF16)) return false;
     members_.insert(cast);
     run_.labels = forward[1];
     run_.scale = grads[0];
@@ -252,7 +252,7 @@ Graph ReturnNarrowGradients(Graph graph) {
   for (Output& output : graph.mutable_outputs()) {
     NodeId cast = graph[output.value].producer;
     if (output.role != OutputRole::kGrad || !cast ||
-        !IsCast(graph, cast, DType::kBF16, DType::kF32))
+        !IsPlainCast(graph, cast, DType::kBF16, DType::kF32))
       continue;
     std::span<const Use> readers = uses.of(output.value);
     bool of_optimizer = std::ranges::all_of(readers, [&](const Use& use) {
@@ -271,7 +271,7 @@ std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const Optimiz
   }
   std::set<NodeId> spared;
   for (NodeId node : graph.nodes()) {
-    if (!IsCast(graph, node, DType::kBF16, DType::kF32)) continue;
+    if (!IsPlainCast(graph, node, DType::kBF16, DType::kF32)) continue;
     ValueId result = graph[node].first_result;
     // As an output, the operand exists until the updates.
     if (!uses.is_output(graph.operands(node)[0]) || uses.unused(result) || uses.is_output(result))
@@ -299,4 +299,9 @@ std::vector<bool> NodesOfLosses(const Graph& graph) {
   return fixed;
 }
 
-}  // namespace heddle::run
+ArrangedGraph ArrangeStep(const Graph& graph) {
+  Graph narrow = ReturnNarrowGradients(graph);
+  return ArrangeForKernels(narrow, NodesOfLosses(narrow));
+}
+
+}  // namespace heddle

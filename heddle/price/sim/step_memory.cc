@@ -1,0 +1,17 @@
+#include "heddle/price/sim/step_memory.h"
+
+#include "heddle/core/analysis/memory.h"
+#include "heddle/core/kernel/kernel_memory.h"
+
+namespace heddle::price {
+
+StepMemory MemoryOfStep(const Graph& graph, const CostModel& model, Bytes value_peak) {
+  if (model.HasDeviceProgram()) {
+    KernelMemory memory = MemoryWithKernels(graph);
+    return {memory.peak, memory.inputs, memory.kept};
+  }
+  Liveness liveness(graph);
+  return {value_peak, ComputeMemoryTimeline(graph, liveness).inputs, KeptForBackward(graph)};
+}
+
+}  // namespace heddle::price
