@@ -26,9 +26,13 @@ from accuracy_rows import rows  # noqa: E402
 
 DATA = os.path.join(ROOT, "heddle", "price", "cost", "data")
 PAGE = os.path.join(ROOT, "docs", "accuracy.md")
-# Constants that are fitted to the rows: clusters that share one, and its path in their files.
-FITTED = [(("h100-500w-8x",), "device/sustained"), (("h100-8x",), "device/sustained"), (("a100-8x",), "device/sustained")]
-STEP = {"device/sustained": -0.02}
+FLASH = tuple(f"device/kernels/aten._scaled_dot_product_flash_attention{suffix}/efficiency" for suffix in ("", "_backward"))
+# Constants that are fitted to the rows: a cluster, and the paths in its file that change by the same
+# factor.
+FITTED = [("h100-500w-8x", ("device/sustained",)), ("h100-8x", ("device/sustained",)), ("a100-8x", ("device/sustained",)),
+          ("h100-8x", FLASH), ("a100-8x", FLASH)]
+# The logarithm of the factor that shows how steps depend on a constant.
+STEP = -0.03
 GIB = 2.0**30
 
 
@@ -44,24 +48,35 @@ class Clusters:
 
     def __init__(self, folder, changes=()):
         self.files = {}
-        for name in {row.cluster for row in rows()}:
+        for name, different in {(row.cluster, row.changes) for row in rows()}:
             with open(os.path.join(DATA, name + ".json")) as file:
                 cluster = json.load(file)
-            for (clusters, path), change in changes:
-                if name in clusters:
+            for path, value in different:
+                at, key = place(cluster, path)
+                at[key] = value
+            for (changed, paths), change in changes:
+                for path in paths if name == changed else ():
                     at, key = place(cluster, path)
-                    at[key] += change
-            self.files[name] = os.path.join(folder, name + ".json")
-            with open(self.files[name], "w") as file:
+                    at[key] *= math.exp(change)
+            self.files[name, different] = os.path.join(folder, f"{name}-{len(self.files)}.json")
+            with open(self.files[name, different], "w") as file:
                 json.dump(cluster, file)
 
 
-def simulate(heddle, row, clusters):
-    done = subprocess.run([heddle, "sim", *row.arguments, "--against=fsdp", f"--cluster={clusters.files[row.cluster]}",
+def simulate(heddle, row, clusters, *flags):
+    done = subprocess.run([heddle, "sim", *row.arguments, *flags, "--against=fsdp", f"--cluster={clusters.files[row.cluster, row.changes]}",
                            f"--runtime.execution={row.execution}", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{row.name}: {done.stderr}")
-    return json.loads(done.stdout)
+    step = json.loads(done.stdout)
+    if row.batches == 1 or flags:
+        return step
+    # The other micro-batches leave the optimizer out.
+    other = simulate(heddle, row, clusters, "--without-optimizer")
+    whole = step["step_ms"] + other["step_ms"] * (row.batches - 1)
+    step["tokens_per_second"] *= step["step_ms"] * row.batches / whole
+    step["step_ms"] = whole
+    return step
 
 
 def predict(heddle, chosen, clusters):
@@ -119,12 +134,12 @@ class Comparison:
             self.pairs = [milliseconds(row, result) for row, result in zip(self.rows, self.results)]
             self.errors = [math.log(predicted / measured) for measured, predicted in self.pairs]
             self.slopes = [[0.0] * len(FITTED) for _ in self.rows]
-            for k, (clusters, path) in enumerate(FITTED):
-                touched = [i for i, row in enumerate(self.rows) if row.cluster in clusters]
-                changed = predict(heddle, [self.rows[i] for i in touched], Clusters(folder, [(FITTED[k], STEP[path])]))
+            for k, (cluster, _) in enumerate(FITTED):
+                touched = [i for i, row in enumerate(self.rows) if row.cluster == cluster]
+                changed = predict(heddle, [self.rows[i] for i in touched], Clusters(folder, [(FITTED[k], STEP)]))
                 for i, result in zip(touched, changed):
                     measured, predicted = milliseconds(self.rows[i], result)
-                    self.slopes[i][k] = (math.log(predicted / measured) - self.errors[i]) / STEP[path]
+                    self.slopes[i][k] = (math.log(predicted / measured) - self.errors[i]) / STEP
 
     def left_out(self, i):
         """The ratio of prediction and measurement with constants fitted to all other rows."""
@@ -135,17 +150,18 @@ class Comparison:
 
     def fitted(self):
         changes = fit(self.errors, self.slopes, range(len(self.rows)))
-        for (clusters, path), change in zip(FITTED, changes):
-            with open(os.path.join(DATA, clusters[0] + ".json")) as file:
-                at, key = place(json.load(file), path)
-            yield ", ".join(clusters), path, at[key], at[key] + change
+        for (cluster, paths), change in zip(FITTED, changes):
+            for path in paths:
+                with open(os.path.join(DATA, cluster + ".json")) as file:
+                    at, key = place(json.load(file), path)
+                yield cluster, path, at[key], at[key] * math.exp(change)
 
     def straggler(self):
         """How much `straggler` is too small, from rows that differ in the number of nodes alone."""
         series = {}
         for row, result, error in zip(self.rows, self.results, self.errors):
             name = re.sub(r"\d+ (H100|A100)", r"\1", row.name)
-            series.setdefault((name, row.group), []).append((math.log2(result["cluster_nodes"]), -error))
+            series.setdefault((name, row.group, row.batches), []).append((math.log2(result["cluster_nodes"]), -error))
         above = below = 0.0
         for points in series.values():
             x, y = (statistics.mean(values) for values in zip(*points))
@@ -172,7 +188,7 @@ class Comparison:
             peak = ""
             if row.peak:
                 # On one device, only the memory of tensors was measured.
-                bytes_ = result["value_peak_bytes" if row.ms else "peak_bytes"] / GIB
+                bytes_ = result["value_peak_bytes" if row.ms and row.execution != "heddle" else "peak_bytes"] / GIB
                 peak = f"{row.peak} / {bytes_:.1f} ({percent(bytes_ / row.peak)})"
             rate = lambda time: f"{row.tokens * measured / time:,.0f}/s" if row.tokens else f"{time:.1f} ms"
             lines.append(f"| {row.name} | {row.cluster} | {row.execution} | {rate(measured)} | {rate(predicted)} | "
