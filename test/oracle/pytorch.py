@@ -84,8 +84,9 @@ def few_jobs():
             Job("olmo2 hsdp=2x2 bf16", OLMO2 + mesh(2, 2) + steps(precision="bf16")),
             Job("mixtral fsdp=2 f32", MIXTRAL + mesh(2) + steps()),
             Job("qwen3 mixture fsdp=4 x ep=2 f32", MIXTURE + mesh(4, expert=2) + steps()),
-            Job("qwen3 fsdp=2 f32, text, validation",
-                QWEN + mesh(2) + steps() + VALIDATION + ["--training.dataset=text"]),
+            Job("qwen3 fsdp=2 f32, text, validation, norms without decay",
+                QWEN + mesh(2) + steps() + VALIDATION
+                + ["--training.dataset=text", "--optimizer.decay_vectors=false"]),
             Job("deepseek_v3 671B fsdp=2 f32", DEEPSEEK_LARGE + mesh(2) + steps()),
             Job("unbucketed sums of odd sizes",
                 ODD + mesh(4) + steps(1) + ["--compile.passes=clean"], DIFFERS,
@@ -148,6 +149,9 @@ def many_jobs():
               LLAMA + mesh(4) + bf16 + ["--training.mixed_precision_reduce=bf16"]),
              ("llama3 f64", LLAMA + mesh(2) + steps(precision="f64")),
              ("llama3 AdamW as a loop", llama + ["--optimizer.implementation=for-loop"]),
+             ("qwen2 norms and biases without decay, AdamW as a loop",
+              QWEN2 + mesh(2) + steps()
+              + ["--optimizer.implementation=for-loop", "--optimizer.decay_vectors=false"]),
              ("llama3 z-loss, math attention",
               llama + ["--training.z_loss=1e-3", "--attention=math"]),
              ("llama3 scaled positions", SCALED + mesh(2) + steps()),

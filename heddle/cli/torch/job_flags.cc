@@ -200,6 +200,8 @@ void DeclareTraining(Flags& flags, OptimizationOptions& options) {
   flags.Option("--optimizer.eps", optimizer.eps, "term added to the root of the second moment");
   flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
                "weight decay, multiplied by the learning rate");
+  flags.Switch("--optimizer.decay_vectors", optimizer.decay_vectors,
+               "apply weight decay to norms and biases, too");
   flags.Section("Runtime");
   flags.Option("--runtime.reducer", options.reducer,
                "order in which values of ranks are summed: rank, gloo, ring:CHANNELS or tree");

@@ -47,8 +47,13 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double eps = 1e-8;
   double weight_decay = 0.1;
+  // Whether norms and biases, which have fewer than two dimensions, decay too.
+  bool decay_vectors = true;
   // Maximum gradient norm. 0 or less turns clipping off.
   double max_norm = 1.0;
+
+  // The weight decay of a parameter with this number of dimensions.
+  double DecayOf(size_t dims) const { return dims < 2 && !decay_vectors ? 0.0 : weight_decay; }
 };
 
 struct CaptureOptions {

@@ -45,10 +45,10 @@ struct Updated {
 
 Updated FusedAdamW(const at::Tensor& param, const at::Tensor& grad,
                    const OptimizerInputs::Moments& moments, const OptimizerInputs& inputs,
-                   const OptimizerOptions& options) {
+                   const OptimizerOptions& options, double decay) {
   auto [params, grads, averages, squares, maxima] =
       at::_fused_adamw({param}, {grad}, {moments.exp_avg}, {moments.exp_avg_sq}, {}, {inputs.step},
-                       inputs.lr, options.beta1, options.beta2, options.weight_decay, options.eps,
+                       inputs.lr, options.beta1, options.beta2, decay, options.eps,
                        /*amsgrad=*/false, /*maximize=*/false);
   return {params[0], averages[0], squares[0]};
 }
@@ -74,8 +74,8 @@ ForLoopNumbers MakeForLoopNumbers(const OptimizerInputs& inputs, const Optimizer
 // too.
 Updated ForLoopAdamW(const at::Tensor& param, const at::Tensor& grad,
                      const OptimizerInputs::Moments& moments, const ForLoopNumbers& numbers,
-                     const OptimizerOptions& options) {
-  at::Tensor decayed = at::mul(param, numbers.decay);
+                     const OptimizerOptions& options, double decay) {
+  at::Tensor decayed = decay == 0 ? param : at::mul(param, numbers.decay);
   at::Tensor average = at::lerp(moments.exp_avg, grad, 1 - options.beta1);
   at::Tensor square =
       at::addcmul(at::mul(moments.exp_avg_sq, options.beta2), grad, grad, 1 - options.beta2);
@@ -177,8 +177,9 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
     ScopeGuard scope(ModuleOf(specs[i].name));
     const OptimizerInputs::Moments& moments = inputs.moments[i];
     at::Tensor grad = clip.factor.defined() ? at::mul(grads[i], clip.factor) : grads[i];
-    Updated updated = numbers ? ForLoopAdamW(params[i], grad, moments, *numbers, options)
-                              : FusedAdamW(params[i], grad, moments, inputs, options);
+    double decay = options.DecayOf(specs[i].shape.size());
+    Updated updated = numbers ? ForLoopAdamW(params[i], grad, moments, *numbers, options, decay)
+                              : FusedAdamW(params[i], grad, moments, inputs, options, decay);
     RecordUpdate(recorder, graph, params[i], updated.param);
     RecordUpdate(recorder, graph, moments.exp_avg, updated.exp_avg);
     RecordUpdate(recorder, graph, moments.exp_avg_sq, updated.exp_avg_sq);

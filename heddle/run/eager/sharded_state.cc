@@ -149,19 +149,21 @@ void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerO
   for (size_t i = 0; i < state.params.size(); ++i) {
     at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
     at::_fused_adamw_({state.params[i]}, {grad}, {state.averages[i]}, {state.squares[i]}, {},
-                      {number}, lr, o.beta1, o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false,
+                      {number}, lr, o.beta1, o.beta2, o.DecayOf(shapes_[i].size()), o.eps,
+                      /*amsgrad=*/false,
                       /*maximize=*/false);
   }
 }
 
 // AdamW as PyTorch computes it without `fused` and `foreach`.
 void ShardedState::UpdateInLoop(RankState& state, const at::Tensor& factor,
-                                const OptimizerOptions& o, double lr, int64_t step) {
+                                const OptimizerOptions& o, double lr, int64_t step) const {
   double first = 1 - std::pow(o.beta1, static_cast<double>(step));
   double second = 1 - std::pow(o.beta2, static_cast<double>(step));
   for (size_t i = 0; i < state.params.size(); ++i) {
     at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
-    state.params[i].mul_(1 - lr * o.weight_decay);
+    double decay = o.DecayOf(shapes_[i].size());
+    if (decay != 0) state.params[i].mul_(1 - lr * decay);
     state.averages[i].lerp_(grad, 1 - o.beta1);
     state.squares[i].mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
     at::Tensor spread = at::sqrt(state.squares[i]).div_(std::sqrt(second)).add_(o.eps);

@@ -60,8 +60,8 @@ class ShardedState {
     std::vector<at::Tensor> squares;
     std::vector<at::Tensor> grads;
   };
-  static void UpdateInLoop(RankState& state, const at::Tensor& factor,
-                           const OptimizerOptions& options, double lr, int64_t step);
+  void UpdateInLoop(RankState& state, const at::Tensor& factor, const OptimizerOptions& options,
+                    double lr, int64_t step) const;
   const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
   // Returns the dimension that is split.
   int64_t ShardDim(size_t param) const;

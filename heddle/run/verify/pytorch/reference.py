@@ -172,9 +172,14 @@ class Rank:
         parallel.apply_fsdp(job, self.model, self.groups)
         self.batches = Batches(job)
         fused = job["implementation"] == "fused"
+        params = list(self.model.parameters())
+        groups = [{"params": [p for p in params if p.ndim >= 2 or job["decay_vectors"]]},
+                  {"params": [p for p in params if p.ndim < 2 and not job["decay_vectors"]],
+                   "weight_decay": 0.0}]
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=job["lr"], betas=(job["beta1"], job["beta2"]),
-            eps=job["eps"], weight_decay=job["weight_decay"], fused=fused, foreach=False)
+            [group for group in groups if group["params"]], lr=job["lr"],
+            betas=(job["beta1"], job["beta2"]), eps=job["eps"], weight_decay=job["weight_decay"],
+            fused=fused, foreach=False)
 
     def load(self):
         job, file = self.job, Safetensors(self.job["weights"])
