@@ -37,7 +37,7 @@ Result<std::unique_ptr<run::Dataset>> LoopOptions::OpenDataset(const run::Model&
   options.global_batch = global_batch;
   options.seed = seed;
   options.shuffle = shuffle;
-  options.document_boundaries = document_boundaries;
+  options.document_boundaries = document_boundaries || model.batch.documents;
   options.document_end = document_end;
   if (validation_interval > 0) options.held_out = 0.05;
   HEDDLE_TRY(std::unique_ptr<run::Dataset> opened, run::Dataset::Open(options));

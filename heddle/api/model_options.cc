@@ -99,6 +99,22 @@ Status CheckSplitsQueries(const run::ModelConfig& config, const run::StepNumeric
                Name(numerics.compute));
 }
 
+Status CheckDocuments(const run::ModelConfig& config, const run::StepNumerics& numerics) {
+  if (config.family->attention == nullptr)
+    return Error(Diag::kBadChoice,
+                 "--training.document_attention has no effect: {} has no attention",
+                 config.family->name);
+  if (numerics.target == run::Target::kCuda)
+    return Error(Diag::kBadChoice,
+                 "--training.document_attention runs on cpu only yet, but the device is cuda; use "
+                 "{}=cpu, or --training.document_boundaries",
+                 kDeviceFlag);
+  if (numerics.attention != run::AttentionKind::kMath) return Done{};
+  return Error(Diag::kBadChoice,
+               "--attention is math, which attends to all documents of a row; use "
+               "--attention=flash with --training.document_attention");
+}
+
 }  // namespace
 
 Result<run::Model> ModelOptions::Make(int64_t batch_ranks, bool sequence_parallel,
@@ -112,6 +128,7 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
                                           std::optional<run::LossDivisor> divisor) const {
   HEDDLE_TRY(run::StepNumerics numerics, Numerics(config));
   numerics.norms_apart = sequence_parallel;
+  if (document_attention) HEDDLE_RETURN_IF_ERROR(CheckDocuments(config, numerics));
   if (divisor) numerics.loss_divisor = *divisor;
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))
@@ -119,7 +136,8 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
         Diag::kModelSize,
         "--training.local_batch_size is {} on {}; the size of the whole batch exceeds 64 bits",
         local_batch_size, Counted(batch_ranks, "rank"));
-  return run::MakeModel(config, {.batch = batch, .seq_len = seq_len}, numerics);
+  run::BatchConfig sequences{batch, seq_len, document_attention};
+  return run::MakeModel(config, sequences, numerics);
 }
 
 Result<run::StepNumerics> ModelOptions::Numerics(const run::ModelConfig& config) const {

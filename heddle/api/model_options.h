@@ -24,6 +24,8 @@ struct ModelOptions {
   // Requires the same bits in every run. Commands that run a step set it; planning predicts the
   // fastest kernels.
   bool deterministic = false;
+  // Attention does not cross the boundaries of documents.
+  bool document_attention = false;
   // Ranks split queries by position, or have some heads of all positions.
   bool splits_queries = false;
   bool splits_heads = false;

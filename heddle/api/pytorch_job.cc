@@ -20,6 +20,7 @@ Failure Refused(std::string_view what, std::string_view instead = "") {
 
 Status CheckNumerics(const PyTorchJob& job) {
   const ParallelOptions& parallel = job.parallel;
+  if (job.model.document_attention) return Refused("--training.document_attention");
   if (parallel.gradients != "sum") return Refused("--parallelism.gradients=" + parallel.gradients);
   if (parallel.wide_tensor_gradients) return Refused("--parallelism.tensor_gradients=wide");
   if (job.reduce_first) return Refused("--parallelism.reduce_before_scatter");
@@ -219,7 +220,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
   std::string weights = folder + "/weights.safetensors";
   HEDDLE_RETURN_IF_ERROR(WriteWeights(model, params, weights));
   std::string data;
-  if (job.job.dataset != "synthetic") {
+  if (job.job.dataset != "synthetic" || job.job.document_boundaries) {
     data = folder + "/data.safetensors";
     HEDDLE_RETURN_IF_ERROR(WriteData(job, dataset, data));
   }

@@ -68,10 +68,16 @@ constexpr Narrow kNarrow[] = {
 };
 
 // ATen computes other bits for a part of a tensor: elements that do not fill a vector register use
-// other instructions.
-constexpr OpId kRounded[] = {
-    op::gelu,    op::gelu_backward, op::pow_Scalar,   op::pow_Tensor_Tensor,
-    op::sigmoid, op::silu,          op::silu_backward};
+// other instructions. A part of a document has fewer keys than the document.
+constexpr OpId kRounded[] = {op::gelu,
+                             op::gelu_backward,
+                             op::heddle_document_attention,
+                             op::heddle_document_attention_backward,
+                             op::pow_Scalar,
+                             op::pow_Tensor_Tensor,
+                             op::sigmoid,
+                             op::silu,
+                             op::silu_backward};
 constexpr OpId kRoundedIfComplex[] = {op::abs, op::mul_Tensor, op::sgn};
 
 // Ops that return uninitialized memory.

@@ -8,10 +8,14 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/max.h>
 
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/analysis/stats.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/train/exact.h"
+#include "test/checks/narrow_model.h"
 #include "test/parallel/training.h"
 
 namespace heddle {
@@ -39,7 +43,10 @@ TEST(Context, AgreesWithOneRank) {
   const Debug families[] = {{"llama3", "debugmodel", DType::kF64, 2},
                             {"qwen3", "debugmodel", DType::kF64},
                             {"qwen3", "debugmodel_moe", DType::kF64},
-                            {"deepseek_v3", "debugmodel", DType::kF64}};
+                            {"deepseek_v3", "debugmodel", DType::kF64},
+                            {"llama3", "debugmodel", DType::kF64, 2, true},
+                            {"qwen3", "debugmodel", DType::kF64, 0, true},
+                            {"deepseek_v3", "debugmodel", DType::kF64, 0, true}};
   for (const Debug& debug : families) {
     SmallJob whole(debug, kOneRank, /*rows=*/1);
     const Layout layouts[] = {Ranks(4, kInOrder), Ranks(4, kHeadTail), Ranks(4, kByHeads),
@@ -64,6 +71,57 @@ TEST(Context, AgreesWithOneRank) {
           EXPECT_LE(error, 1e-12 * most) << job.model().params[p].name;
         }
       }
+    }
+  }
+}
+
+// A packed row has the loss and gradients of its documents in rows of their own.
+TEST(Documents, TrainLikeRowsOfTheirOwn) {
+  run::MakeExact();
+  for (const char* family : {"llama3", "qwen3", "deepseek_v3"}) {
+    SCOPED_TRACE(family);
+    run::ModelConfig config = *run::FindModel(family, "debugmodel");
+    MakeNarrow(config);
+    // Eager mixtures lack f64.
+    config.moe = {};
+    const std::vector<int64_t> lengths = {5, 1, 6};
+    auto model = [&](int64_t length, bool documents) {
+      return *run::MakeModel(config, {.batch = 1, .seq_len = length, .documents = documents},
+                             {.compute = DType::kF64});
+    };
+    run::Model packed = model(12, true);
+    run::Batch batch = run::MakeBatch(config.vocab_size, 1, 12, 3, 1);
+    int64_t at = 0;
+    for (int64_t length : lengths) batch.labels[0][(at += length) - 1].fill_(run::kIgnoredLabel);
+    std::vector<at::Tensor> params;
+    for (const run::ParamSpec& spec : packed.params)
+      params.push_back(run::InitParam(packed, spec, 3, DType::kF64).requires_grad_());
+    auto losses = [&](const run::Model& step, const at::Tensor& tokens, const at::Tensor& labels) {
+      std::vector<at::Tensor> inputs;
+      for (const run::StepInput& input : step.inputs) {
+        if (input.role == InputRole::kBuffer) inputs.push_back(run::MakeBuffer(step, input));
+      }
+      if (step.batch.documents) inputs.push_back(run::DocumentPositions(labels));
+      inputs.push_back(tokens);
+      inputs.push_back(labels);
+      return step.loss_sum(params, inputs).loss;
+    };
+    at::Tensor loss = losses(packed, batch.tokens, batch.labels);
+    at::Tensor apart = at::zeros({}, at::kDouble);
+    at = 0;
+    for (int64_t length : lengths) {
+      run::Model alone = model(length, false);
+      apart = apart +
+              losses(alone, batch.tokens.narrow(1, at, length), batch.labels.narrow(1, at, length));
+      at += length;
+    }
+    EXPECT_NEAR(loss.item<double>(), apart.item<double>(), 1e-12 * loss.item<double>());
+    std::vector<at::Tensor> grads = torch::autograd::grad({loss}, params);
+    std::vector<at::Tensor> expected = torch::autograd::grad({apart}, params);
+    for (size_t p = 0; p < params.size(); ++p) {
+      double most = at::max(at::abs(expected[p])).item<double>();
+      double error = at::max(at::abs(grads[p] - expected[p])).item<double>();
+      EXPECT_LE(error, 1e-12 * most) << packed.params[p].name;
     }
   }
 }

@@ -142,6 +142,22 @@ INSTANTIATE_TEST_SUITE_P(
                                             kByHeads})),
     LayoutName);
 
+// Attention within documents, on one rank and on ranks that share positions or heads.
+constexpr Debug kDocuments[] = {{"llama3", "debugmodel", DType::kF32, 2, true},
+                                {"llama3", "debugmodel", DType::kBF16, 2, true},
+                                {"qwen3", "debugmodel", DType::kBF16, 0, true},
+                                {"deepseek_v3", "debugmodel", DType::kF32, 0, true}};
+INSTANTIATE_TEST_SUITE_P(Documents, EagerTest,
+                         testing::Combine(testing::ValuesIn(kDocuments),
+                                          testing::ValuesIn({kLayouts[1], kTensorLayouts[0]})),
+                         LayoutName);
+INSTANTIATE_TEST_SUITE_P(Documents, EagerContext,
+                         testing::Combine(testing::ValuesIn(kDocuments),
+                                          testing::ValuesIn({kContextLayouts[0], kContextLayouts[1],
+                                                             kContextLayouts[2], kContextLayouts[3],
+                                                             kContextLayouts[7]})),
+                         LayoutName);
+
 // Positions, rows of weights and batches that do not divide evenly.
 TEST(EagerOrders, AgreeWhereNothingDivides) {
   run::MakeExact();

@@ -1,4 +1,8 @@
 #include "test/parallel/training.h"
+
+#include <ATen/ops/eq.h>
+#include <ATen/ops/remainder.h>
+
 #include "test/checks/narrow_model.h"
 
 #include "test/parallel/ranks.h"
@@ -23,9 +27,9 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
     : layout_(layout) {
   if (debug.compute == DType::kBF16 && layout.context == 1) seq_len = std::min<int64_t>(seq_len, 4);
   int64_t batch = rows * layout.replicate * layout.shard;
-  model_ = std::make_unique<run::Model>(
-      *run::MakeModel(SmallConfig(debug), {.batch = batch, .seq_len = seq_len},
-                      {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu}));
+  model_ = std::make_unique<run::Model>(*run::MakeModel(
+      SmallConfig(debug), {.batch = batch, .seq_len = seq_len, .documents = debug.documents},
+      {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu}));
   Module whole = *run::CaptureModel(*model_, run::OptimizerOptions());
   // Axes of size one are omitted, as on the command line, but a mesh needs one axis.
   std::vector<MeshAxis> axes;
@@ -52,12 +56,22 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
   local_ = Parallelized(std::move(whole), plan);
 }
 
+run::BatchSource SmallJob::Batches() const {
+  run::BatchSource batches = run::SyntheticBatches(*model_, kSeed);
+  if (!model_->batch.documents) return batches;
+  return [batches](int64_t step, int64_t first_row, int64_t rows) -> Result<run::Batch> {
+    HEDDLE_TRY(run::Batch batch, batches(step, first_row, rows));
+    batch.labels.masked_fill_(batch.tokens.remainder(5).eq(0), run::kIgnoredLabel);
+    return batch;
+  };
+}
+
 Result<std::unique_ptr<run::Session>> SmallJob::MakeSession(const Module& module,
                                                             const run::Reducer& reducer) const {
   run::SessionOptions options;
   options.program.reducer = reducer;
   options.params = run::InitialParams(*model_, kSeed);
-  options.batches = run::SyntheticBatches(*model_, kSeed);
+  options.batches = Batches();
   HEDDLE_TRY(run::Session session, run::Session::Make(*model_, module, options));
   return std::make_unique<run::Session>(std::move(session));
 }
@@ -75,7 +89,7 @@ Result<std::unique_ptr<run::TrainingRun>> SmallJob::MakeEager(const run::Reducer
                                      .reducer = reducer,
                                      .optimizer = run::OptimizerOptions(),
                                      .params = run::InitialParams(*model_, kSeed),
-                                     .batches = run::SyntheticBatches(*model_, kSeed)});
+                                     .batches = Batches()});
 }
 
 }  // namespace heddle

@@ -16,6 +16,8 @@ struct Debug {
   DType compute;
   // 0: the narrow model's.
   int64_t key_heads = 0;
+  // Rows have documents of five tokens on average, and attention does not cross their boundaries.
+  bool documents = false;
 };
 inline constexpr run::ContextSplit kInOrder = {};
 inline constexpr run::ContextSplit kHeadTail = {.head_tail = true};
@@ -48,6 +50,8 @@ class SmallJob {
       const run::Reducer& reducer = run::Reducer()) const;
 
  private:
+  run::BatchSource Batches() const;
+
   Layout layout_;
   // Runs refer to it.
   std::unique_ptr<run::Model> model_;

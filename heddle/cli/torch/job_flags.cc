@@ -63,6 +63,9 @@ void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster) 
        {"cudnn", run::AttentionKind::kCudnn},
        {"flash", run::AttentionKind::kFlash},
        {"math", run::AttentionKind::kMath}});
+  flags.Switch("--training.document_attention", model.document_attention,
+               "attend within documents only, and count their positions from 0; implies "
+               "--training.document_boundaries; cpu only");
   flags.Choice<run::Target>(
       kDeviceFlag, model.device,
       fmt::format("device whose kernels the step uses: cpu or cuda{}",
@@ -246,7 +249,8 @@ void DeclareLoop(Flags& flags, LoopOptions& loop) {
                "do not predict across document boundaries");
   flags.Option("--training.document_end", loop.document_end,
                "token that ends a document, if the files do not state it");
-  flags.Requires("--training.document_end", "--training.document_boundaries");
+  flags.Requires("--training.document_end",
+                 "--training.document_boundaries,--training.document_attention");
   flags.Section("Learning rate");
   flags.Option("--lr_scheduler.warmup_steps", loop.warmup_steps,
                "steps in which the learning rate rises from 0", {.least = 0});

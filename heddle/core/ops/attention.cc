@@ -13,13 +13,28 @@ struct Layout {
   bool backward = false;
   // Indices of the output and its logsumexp in a backward op.
   size_t out = 0;
+  // Index of the positions of queries in their documents; 0 if the op has none.
+  size_t positions = 0;
 };
 
 Layout LayoutOf(const OpArgs& args) {
-  bool backward = args.op().schema.args[0].name.starts_with("grad_out");
-  if (!backward) return {};
-  bool bias_first = args.op().schema.args[4].name == "attn_bias";
-  return {.query = 1, .backward = true, .out = bias_first ? size_t{5} : size_t{4}};
+  const Schema& schema = args.op().schema;
+  bool documents = schema.Find("positions") != nullptr;
+  bool backward = schema.args[0].name.starts_with("grad_out");
+  if (!backward) return {.positions = documents ? size_t{3} : size_t{0}};
+  bool bias_first = schema.args[4].name == "attn_bias";
+  return {.query = 1,
+          .backward = true,
+          .out = bias_first ? size_t{5} : size_t{4},
+          .positions = documents ? size_t{6} : size_t{0}};
+}
+
+// Whether the op masks later positions, and has all queries.
+bool IsCausal(const OpArgs& args) {
+  const Schema& schema = args.op().schema;
+  if (schema.Find("over") != nullptr) return false;
+  return schema.Find("is_causal") != nullptr ? args.Bool("is_causal")
+                                             : schema.Find("positions") != nullptr;
 }
 
 Status CheckQueryKeyValue(const OpArgs& args, size_t q) {
@@ -129,19 +144,53 @@ Status CheckPart(const OpArgs& args, size_t q) {
   return Done{};
 }
 
+// Fails unless the positions of queries in their documents, if there are any, match the queries.
+Status CheckPositions(const OpArgs& args) {
+  Layout layout = LayoutOf(args);
+  if (layout.positions == 0 || !args.has(layout.positions)) return Done{};
+  const Type& positions = args[layout.positions];
+  const Dims& query = args.dims(layout.query);
+  if (positions.dtype != DType::kI64)
+    return Error(Diag::kDTypeMismatch, "the positions are {}, expected i64", Name(positions.dtype));
+  if (positions.dims != Dims{query[0], query[2]})
+    return Error(Diag::kShapeMismatch, "the positions are {}, expected {}",
+                 DimsText(args, positions.dims), DimsText(args, {query[0], query[2]}));
+  return Done{};
+}
+
 Result<Types> PartShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckPart(args, 0));
+  HEDDLE_RETURN_IF_ERROR(CheckPositions(args));
   return CpuFlashShape(args);
 }
 
 Result<Types> PartBackwardShape(const OpArgs& args) {
   HEDDLE_RETURN_IF_ERROR(CheckPart(args, 1));
+  HEDDLE_RETURN_IF_ERROR(CheckPositions(args));
   return BackwardShape(args);
 }
 
-// Whether the op has a form for a part of the queries, `shard.attention`: flash attention without
-// dropout and with no other mask than the causal one.
+Status CheckDocuments(const OpArgs& args, size_t q) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, q));
+  HEDDLE_RETURN_IF_ERROR(
+      CheckSame(args, "positions of query and key differ", args.dims(q)[2], args.dims(q + 1)[2]));
+  return CheckPositions(args);
+}
+
+Result<Types> DocumentShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckDocuments(args, 0));
+  return CpuFlashShape(args);
+}
+
+Result<Types> DocumentBackwardShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckDocuments(args, 1));
+  return BackwardShape(args);
+}
+
+// Whether the op has a form for a part of the queries, `shard.attention`: attention within
+// documents, or flash attention without dropout and with no other mask than the causal one.
 bool TakesPartOfQueries(const OpArgs& args, const Layout& layout) {
+  if (layout.positions != 0) return true;
   bool flash = args.op().name().find("_flash_attention") != std::string_view::npos;
   if (!flash || !SameValue(args.attr("dropout_p"), 0.0)) return false;
   size_t first_mask = layout.backward ? layout.out + 2 : 3;
@@ -164,8 +213,8 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   DimFactors heads{g};
   if (grouped) heads.push_back(factors.Add("r", query[1] / key[1], FactorKind::kWhole));
   // Localizing has split the queries of `shard.attention` already.
-  bool part = args.op().schema.Find("is_causal") == nullptr;
-  bool causal = !part && args.Bool("is_causal");
+  bool part = args.op().schema.Find("over") != nullptr;
+  bool causal = IsCausal(args);
   bool counted = causal && TakesPartOfQueries(args, layout);
   // In backward, every query position contributes to the gradients of all keys.
   FactorKind queries = part || (causal && !counted) ? FactorKind::kWhole
@@ -206,7 +255,9 @@ Result<Factors> AttentionFactors(const OpArgs& args, const Types& results) {
   };
   for (size_t i = 0; i < args.size(); ++i) {
     const Type& type = args[i];
-    if (layout.backward && i == 0)
+    if (layout.positions != 0 && i == layout.positions)
+      factors.operands.push_back(type.rank() == 2 ? TensorFactors{{b}, {s}} : rest(type));
+    else if (layout.backward && i == 0)
       factors.operands.push_back(out);
     else if (i == layout.query)
       factors.operands.push_back(q);
@@ -331,19 +382,35 @@ Attention(
     "(bf16[2,6,8,16], bf16[2,6,8,16], bf16[2,3,8,16], bf16[2,3,8,16], bf16[2,6,8,16], "
     "f32[2,6,8,1], i64[], i64[], max_q=8, max_k=8, dropout_p=0.0, is_causal=true)");
 
+// Causal attention of positions to those of the same document. `positions` are i64[batch,
+// positions]: the place of each position in its document, which begins in the same row.
+HEDDLE_DEFINE_OP(heddle_document_attention)
+Attention(
+    "heddle::document_attention(Tensor query, Tensor key, Tensor value, Tensor positions, *, "
+    "float? scale=None) -> (Tensor output, Tensor logsumexp)",
+    DocumentShape, "(f32[2,6,8,16], f32[2,3,8,16], f32[2,3,8,16], i64[2,8])");
+HEDDLE_DEFINE_OP(heddle_document_attention_backward)
+Attention(
+    "heddle::document_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, "
+    "Tensor out, Tensor logsumexp, Tensor positions, *, float? scale=None) -> (Tensor grad_query, "
+    "Tensor grad_key, Tensor grad_value)",
+    DocumentBackwardShape,
+    "(f32[2,6,8,16], f32[2,6,8,16], f32[2,3,8,16], f32[2,3,8,16], f32[2,6,8,16], f32[2,6,8], "
+    "i64[2,8])");
+
 // Causal attention of this rank's queries, which are one of equal parts of the positions, over the
-// keys of all positions.
+// keys of all positions, or of their documents.
 HEDDLE_DEFINE_OP(shard_attention)
 OwnQueries(
-    "shard::attention(Tensor query, Tensor key, Tensor value, *, Axes over, float? scale=None) -> "
-    "(Tensor output, Tensor logsumexp)",
+    "shard::attention(Tensor query, Tensor key, Tensor value, Tensor? positions=None, *, Axes "
+    "over, float? scale=None) -> (Tensor output, Tensor logsumexp)",
     PartShape, "(f32[2,6,2,16], f32[2,3,8,16], f32[2,3,8,16], over=[dp])");
 // The gradients of keys and values are this rank's summands.
 HEDDLE_DEFINE_OP(shard_attention_backward)
 OwnQueries(
     "shard::attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor "
-    "out, Tensor logsumexp, *, Axes over, float? scale=None) -> (Tensor grad_query, Tensor "
-    "grad_key, Tensor grad_value)",
+    "out, Tensor logsumexp, Tensor? positions=None, *, Axes over, float? scale=None) -> (Tensor "
+    "grad_query, Tensor grad_key, Tensor grad_value)",
     PartBackwardShape,
     "(f32[2,6,2,16], f32[2,6,2,16], f32[2,3,8,16], f32[2,3,8,16], f32[2,6,2,16], f32[2,6,2], "
     "over=[dp])");

@@ -74,7 +74,10 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
     return static_cast<double>(std::max<int64_t>(1, args.symbols().Bound(type.dims[dim])));
   };
   double keys = size(*key, 2);
-  bool causal = args.op().schema.Find("is_causal") != nullptr && args.Bool("is_causal");
+  // The documents of a batch are unknown here, so their attention has the price of one document.
+  bool causal = args.op().schema.Find("is_causal") != nullptr
+                    ? args.Bool("is_causal")
+                    : OperandCalled(args, "positions") != nullptr;
   double mean = causal ? std::min(keys, (keys + figures.block) / 2) : keys;
   if (part) {
     // In head-tail order, all ranks have the mean of all queries. Otherwise the slowest rank has

@@ -1,13 +1,12 @@
 // Tests of the ATen calls and kernels that graphs need beyond ATen's own.
 #include <gtest/gtest.h>
 
-#include <ATen/ops/_grouped_mm.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/aten/attention_part.h"
 #include "heddle/run/aten/attr.h"
 #include "heddle/run/aten/call.h"
 #include "heddle/run/aten/grouped_mm.h"
@@ -109,6 +108,79 @@ TEST(GroupedMm, IsWhatNodesOfF64Run) {
   // The same in f32. Compares the groups only: ATen leaves the rows after the last group undefined.
   at::Tensor narrow = RunNode(text("f32"), {a.to(at::kFloat), b.to(at::kFloat), Ends(), {}, {}});
   EXPECT_TRUE(narrow.narrow(0, 0, 5).to(at::kDouble).allclose(out.narrow(0, 0, 5), 1e-5, 1e-5));
+}
+
+// Documents of rows of eight positions: 3 and 5, and one that fills its row.
+at::Tensor Places() {
+  return at::tensor(std::vector<int64_t>{0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6, 7}, at::kLong)
+      .view({2, 8});
+}
+
+// The same by matrix products, with a mask.
+at::Tensor AttendByMask(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        double scale) {
+  at::Tensor positions = at::arange(8);
+  at::Tensor first = (positions - Places()).view({2, 1, 8, 1});
+  at::Tensor seen = positions.le(positions.unsqueeze(1)).logical_and(positions.ge(first));
+  at::Tensor keys = key.repeat_interleave(query.size(1) / key.size(1), 1);
+  at::Tensor values = value.repeat_interleave(query.size(1) / key.size(1), 1);
+  at::Tensor scores = query.matmul(keys.transpose(2, 3)) * scale;
+  scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<double>::infinity());
+  return scores.softmax(-1).matmul(values);
+}
+
+struct Operands {
+  at::Tensor query = Random({2, 4, 8, 6}).requires_grad_();
+  at::Tensor key = Random({2, 2, 8, 6}).requires_grad_();
+  at::Tensor value = Random({2, 2, 8, 6}).requires_grad_();
+  at::Tensor grad = Random({2, 4, 8, 6});
+};
+
+TEST(DocumentAttention, IsMaskedAttention) {
+  Operands o;
+  at::Tensor expected = AttendByMask(o.query, o.key, o.value, 0.5);
+  std::vector<at::Tensor> grads =
+      torch::autograd::grad({expected}, {o.query, o.key, o.value}, {o.grad});
+  at::NoGradGuard no_grad;
+  auto [out, logsumexp] = AttendToDocuments(o.query, o.key, o.value, Places(), 0.5);
+  EXPECT_TRUE(out.allclose(expected, 0, 1e-12));
+  auto own =
+      AttendToDocumentsBackward({o.grad, o.query, o.key, o.value, out, logsumexp}, Places(), 0.5);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(own[i].allclose(grads[i], 0, 1e-12)) << i;
+}
+
+// Two ranks in head-tail order: rank 0 has positions 0, 1, 6 and 7.
+TEST(DocumentAttention, PartsAddUpToTheWhole) {
+  Operands o;
+  at::NoGradGuard no_grad;
+  auto [whole, whole_logs] = AttendToDocuments(o.query, o.key, o.value, Places(), std::nullopt);
+  auto whole_grads = AttendToDocumentsBackward({o.grad, o.query, o.key, o.value, whole, whole_logs},
+                                               Places(), std::nullopt);
+  at::Tensor key_sum = at::zeros_like(o.key);
+  const std::vector<Part> ranks[] = {{{0, 2}, {6, 2}}, {{2, 2}, {4, 2}}};
+  std::vector<Part> order;
+  for (const auto& parts : ranks) order.insert(order.end(), parts.begin(), parts.end());
+  auto positions = [](const std::vector<Part>& parts) {
+    std::vector<at::Tensor> all;
+    for (const Part& part : parts) all.push_back(at::arange(part.begin, part.begin + part.size));
+    return at::cat(all);
+  };
+  auto in_order = [&](const at::Tensor& t) { return t.index_select(2, positions(order)); };
+  for (const std::vector<Part>& parts : ranks) {
+    at::Tensor own = positions(parts);
+    auto of = [&](const at::Tensor& t) { return t.index_select(2, own); };
+    QueryPart part{parts, order, Places().index_select(1, own)};
+    auto [out, logs] =
+        AttendPart(part, of(o.query), in_order(o.key), in_order(o.value), std::nullopt);
+    EXPECT_TRUE(out.allclose(of(whole), 0, 1e-12));
+    EXPECT_TRUE(logs.allclose(of(whole_logs), 0, 1e-12));
+    auto grads = AttendPartBackward(
+        part, {of(o.grad), of(o.query), in_order(o.key), in_order(o.value), out, logs},
+        std::nullopt);
+    EXPECT_TRUE(grads[0].allclose(of(whole_grads[0]), 0, 1e-12));
+    key_sum += grads[1];
+  }
+  EXPECT_TRUE(key_sum.allclose(in_order(whole_grads[1]), 0, 1e-12));
 }
 
 TEST(Attrs, ChunksBecomeTheNumbersOfARank) {

@@ -2,14 +2,18 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <torch/library.h>
 
 namespace heddle::run {
 namespace {
@@ -57,39 +61,120 @@ at::Tensor Unsorted(const at::Tensor& sorted, const std::vector<Part>& ranges) {
   return JoinPositions(parts);
 }
 
-// The CPU kernel aligns its causal mask with the first key, so a part needs an explicit mask. The
-// CUDA kernel aligns it with the last key.
-at::Tensor MaskOf(const at::Tensor& query, const Part& range) {
-  return at::full({range.size, range.begin + range.size}, -std::numeric_limits<double>::infinity(),
-                  query.options())
-      .triu_(range.begin + 1);
+// A call of the kernel: some consecutive queries of some rows, and the keys that they see.
+struct Piece {
+  int64_t row = 0;
+  int64_t rows = 0;
+  // Where the queries begin in their tensor, and the position of the first of them.
+  int64_t at = 0;
+  Part queries;
+  int64_t first_key = 0;
+
+  int64_t keys() const { return queries.begin + queries.size - first_key; }
+  // Earlier keys than the first query.
+  int64_t before() const { return queries.begin - first_key; }
+  at::Tensor Own(const at::Tensor& tensor) const {
+    return tensor.narrow(0, row, rows).narrow(kPositions, at, queries.size);
+  }
+  at::Tensor Seen(const at::Tensor& sorted) const {
+    return sorted.narrow(0, row, rows).narrow(kPositions, first_key, keys());
+  }
+};
+
+// Pieces of one document each. `places` are those of the row's queries in their documents.
+void AddDocuments(const Placed& range, int64_t row, std::span<const int64_t> places,
+                  std::vector<Piece>& pieces) {
+  for (int64_t i = 0; i < range.positions.size; ++i) {
+    int64_t position = range.positions.begin + i;
+    int64_t place = places[static_cast<size_t>(range.at + i)];
+    int64_t first = position - std::clamp(place, int64_t{0}, position);
+    if (i > 0 && pieces.back().first_key == first) {
+      ++pieces.back().queries.size;
+    } else {
+      pieces.push_back({row, 1, range.at + i, {position, 1}, first});
+    }
+  }
 }
 
-// Sums gradients of keys, or of values, whose positions begin at 0. The sum has all positions and
-// is stored like other results of attention.
-class SumOfParts {
- public:
-  SumOfParts(const at::Tensor& like, size_t parts) : like_(like), parts_(parts) {}
+std::vector<Piece> PiecesOf(const QueryPart& part, int64_t rows) {
+  std::vector<Piece> pieces;
+  if (!part.documents.defined() || rows == 0) {
+    for (const Placed& range : PlacesOf(part.queries))
+      pieces.push_back({0, rows, range.at, range.positions, 0});
+    return pieces;
+  }
+  at::Tensor documents = part.documents.contiguous();
+  std::span<const int64_t> places(documents.const_data_ptr<int64_t>(),
+                                  static_cast<size_t>(documents.numel()));
+  auto length = static_cast<size_t>(documents.size(1));
+  for (int64_t row = 0; row < rows; ++row) {
+    for (const Placed& range : PlacesOf(part.queries))
+      AddDocuments(range, row, places.subspan(static_cast<size_t>(row) * length, length), pieces);
+  }
+  return pieces;
+}
 
-  void Add(const at::Tensor& grad) {
-    if (parts_ == 1 && grad.size(kPositions) == like_.size(kPositions)) {
+// The CPU kernel aligns its causal mask with the first key, so a part of the queries needs an
+// explicit mask. The CUDA kernel aligns its mask with the last key.
+std::optional<at::Tensor> MaskOf(const at::Tensor& query, const at::Tensor& keys,
+                                 const Piece& piece) {
+  bool all = query.size(kPositions) == keys.size(kPositions);
+  if (all && piece.before() == 0) return std::nullopt;
+  return at::full({piece.queries.size, piece.keys()}, -std::numeric_limits<double>::infinity(),
+                  query.options())
+      .triu_(piece.before() + 1);
+}
+
+// Results by queries, stored with positions before heads.
+class ByQueries {
+ public:
+  ByQueries(const at::Tensor& like, size_t pieces) : like_(like), pieces_(pieces) {}
+
+  void Add(const Piece& piece, const at::Tensor& result) {
+    if (pieces_ == 1) {
+      all_ = result;
+      return;
+    }
+    if (!all_.defined()) {
+      all_ =
+          at::empty({like_.size(0), like_.size(2), like_.size(1), result.size(3)}, result.options())
+              .transpose(1, kPositions);
+    }
+    piece.Own(all_).copy_(result);
+  }
+  at::Tensor Take() const { return all_; }
+
+ private:
+  const at::Tensor& like_;
+  size_t pieces_;
+  at::Tensor all_;
+};
+
+// Sums gradients of keys, or of values. The sum has all positions and is stored like other results
+// of attention.
+class SumOfPieces {
+ public:
+  SumOfPieces(const at::Tensor& like, size_t pieces) : like_(like), pieces_(pieces) {}
+
+  void Add(const Piece& piece, const at::Tensor& grad) {
+    if (pieces_ == 1 && grad.size(kPositions) == like_.size(kPositions)) {
       sum_ = grad;
       return;
     }
     if (!sum_.defined()) {
       // Several gradients are added before they are rounded.
-      bool widen = parts_ > 1 && like_.scalar_type() != at::kDouble;
+      bool widen = pieces_ > 1 && like_.scalar_type() != at::kDouble;
       sum_ = at::zeros({like_.size(0), like_.size(2), like_.size(1), like_.size(3)},
                        widen ? like_.options().dtype(at::kFloat) : like_.options())
                  .transpose(1, kPositions);
     }
-    sum_.narrow(kPositions, 0, grad.size(kPositions)).add_(grad);
+    piece.Seen(sum_).add_(grad);
   }
   at::Tensor Take() const { return sum_.to(like_.scalar_type()); }
 
  private:
   const at::Tensor& like_;
-  size_t parts_;
+  size_t pieces_;
   at::Tensor sum_;
 };
 
@@ -100,64 +185,158 @@ std::array<at::Tensor, 2> AttendPart(const QueryPart& part, const at::Tensor& qu
                                      std::optional<double> scale) {
   at::Tensor keys = Sorted(key, part.keys);
   at::Tensor values = Sorted(value, part.keys);
-  std::vector<at::Tensor> outs;
-  std::vector<at::Tensor> logsumexps;
-  for (const auto& [range, at] : PlacesOf(part.queries)) {
-    at::Tensor own = query.narrow(kPositions, at, range.size);
-    int64_t end = range.begin + range.size;
-    at::Tensor seen_keys = keys.narrow(kPositions, 0, end);
-    at::Tensor seen_values = values.narrow(kPositions, 0, end);
+  std::vector<Piece> pieces = PiecesOf(part, query.size(0));
+  ByQueries outs(query, pieces.size());
+  at::Tensor logsumexps;
+  for (const Piece& piece : pieces) {
+    at::Tensor own = piece.Own(query);
+    at::Tensor out;
+    at::Tensor logsumexp;
     if (query.is_cpu()) {
-      auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-          own, seen_keys, seen_values, 0.0, /*is_causal=*/false, MaskOf(query, range), scale);
-      outs.push_back(out);
-      logsumexps.push_back(logsumexp);
+      std::optional<at::Tensor> mask = MaskOf(query, keys, piece);
+      std::tie(out, logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
+          own, piece.Seen(keys), piece.Seen(values), 0.0, /*is_causal=*/!mask, mask, scale);
     } else {
-      auto results = at::_scaled_dot_product_flash_attention(
-          own, seen_keys, seen_values, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale);
-      outs.push_back(std::get<0>(results));
-      logsumexps.push_back(std::get<1>(results));
+      auto results =
+          at::_scaled_dot_product_flash_attention(own, piece.Seen(keys), piece.Seen(values), 0.0,
+                                                  /*is_causal=*/true,
+                                                  /*return_debug_mask=*/false, scale);
+      out = std::get<0>(results);
+      logsumexp = std::get<1>(results);
     }
+    outs.Add(piece, out);
+    if (pieces.size() == 1) {
+      logsumexps = logsumexp;
+      continue;
+    }
+    if (!logsumexps.defined())
+      logsumexps = at::empty({query.size(0), query.size(1), query.size(2)}, logsumexp.options());
+    piece.Own(logsumexps).copy_(logsumexp);
   }
-  bool single = logsumexps.size() == 1;
-  return {JoinPositions(outs), single ? logsumexps[0] : at::cat(logsumexps, kPositions)};
+  return {outs.Take(), logsumexps};
 }
 
 std::array<at::Tensor, 3> AttendPartBackward(const QueryPart& part, const AttendedPart& tensors,
                                              std::optional<double> scale) {
   at::Tensor keys = Sorted(tensors.key, part.keys);
   at::Tensor values = Sorted(tensors.value, part.keys);
-  std::vector<at::Tensor> grad_queries;
-  SumOfParts grad_keys(tensors.key, part.queries.size());
-  SumOfParts grad_values(tensors.value, part.queries.size());
-  for (const auto& place : PlacesOf(part.queries)) {
-    const Part& range = place.positions;
-    auto own = [&](const at::Tensor& tensor) {
-      return tensor.narrow(kPositions, place.at, range.size);
-    };
-    int64_t end = range.begin + range.size;
-    at::Tensor seen_keys = keys.narrow(kPositions, 0, end);
-    at::Tensor seen_values = values.narrow(kPositions, 0, end);
+  std::vector<Piece> pieces = PiecesOf(part, tensors.query.size(0));
+  ByQueries grad_queries(tensors.query, pieces.size());
+  SumOfPieces grad_keys(tensors.key, pieces.size());
+  SumOfPieces grad_values(tensors.value, pieces.size());
+  for (const Piece& piece : pieces) {
     std::tuple<at::Tensor, at::Tensor, at::Tensor> grads;
     if (tensors.query.is_cpu()) {
+      std::optional<at::Tensor> mask = MaskOf(tensors.query, keys, piece);
       grads = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          own(tensors.grad_out), own(tensors.query), seen_keys, seen_values, own(tensors.out),
-          own(tensors.logsumexp), 0.0, /*is_causal=*/false, MaskOf(tensors.query, range), scale);
+          piece.Own(tensors.grad_out), piece.Own(tensors.query), piece.Seen(keys),
+          piece.Seen(values), piece.Own(tensors.out), piece.Own(tensors.logsumexp), 0.0,
+          /*is_causal=*/!mask, mask, scale);
     } else {
       // The state of dropout, which is not used.
       at::Tensor seed = at::zeros({2}, tensors.query.options().dtype(at::kUInt64));
       at::Tensor offset = at::zeros({}, seed.options());
       grads = at::_scaled_dot_product_flash_attention_backward(
-          own(tensors.grad_out), own(tensors.query), seen_keys, seen_values, own(tensors.out),
-          own(tensors.logsumexp).contiguous(), {}, {}, range.size, end, 0.0, /*is_causal=*/true,
-          seed, offset, scale);
+          piece.Own(tensors.grad_out), piece.Own(tensors.query), piece.Seen(keys),
+          piece.Seen(values), piece.Own(tensors.out), piece.Own(tensors.logsumexp).contiguous(), {},
+          {}, piece.queries.size, piece.keys(), 0.0, /*is_causal=*/true, seed, offset, scale);
     }
-    grad_queries.push_back(std::get<0>(grads));
-    grad_keys.Add(std::get<1>(grads));
-    grad_values.Add(std::get<2>(grads));
+    grad_queries.Add(piece, std::get<0>(grads));
+    grad_keys.Add(piece, std::get<1>(grads));
+    grad_values.Add(piece, std::get<2>(grads));
   }
-  return {JoinPositions(grad_queries), Unsorted(grad_keys.Take(), part.keys),
+  return {grad_queries.Take(), Unsorted(grad_keys.Take(), part.keys),
           Unsorted(grad_values.Take(), part.keys)};
+}
+
+namespace {
+
+QueryPart AllOf(const at::Tensor& query, const at::Tensor& positions) {
+  std::vector<Part> all = {{0, query.size(kPositions)}};
+  return {all, all, positions};
+}
+
+using Forward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
+                                                   const at::Tensor&, const at::Tensor&,
+                                                   std::optional<double>);
+using Backward = std::tuple<at::Tensor, at::Tensor, at::Tensor>(
+    const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
+    const at::Tensor&, const at::Tensor&, std::optional<double>);
+
+std::tuple<at::Tensor, at::Tensor> RunForward(const at::Tensor& query, const at::Tensor& key,
+                                              const at::Tensor& value, const at::Tensor& positions,
+                                              std::optional<double> scale) {
+  auto [out, logsumexp] = AttendPart(AllOf(query, positions), query, key, value, scale);
+  return {out, logsumexp};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(
+    const at::Tensor& grad_out, const at::Tensor& query, const at::Tensor& key,
+    const at::Tensor& value, const at::Tensor& out, const at::Tensor& logsumexp,
+    const at::Tensor& positions, std::optional<double> scale) {
+  auto [grad_query, grad_key, grad_value] = AttendPartBackward(
+      AllOf(query, positions), {grad_out, query, key, value, out, logsumexp}, scale);
+  return {grad_query, grad_key, grad_value};
+}
+
+// The types and strides of the results.
+at::Tensor Stored(const at::Tensor& like, int64_t size) {
+  return at::empty({like.size(0), like.size(2), like.size(1), size}, like.options())
+      .transpose(1, kPositions);
+}
+
+std::tuple<at::Tensor, at::Tensor> MetaForward(const at::Tensor& query, const at::Tensor&,
+                                               const at::Tensor& value, const at::Tensor&,
+                                               std::optional<double>) {
+  at::ScalarType wide = query.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  return {Stored(query, value.size(3)),
+          at::empty({query.size(0), query.size(1), query.size(2)}, query.options().dtype(wide))};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> MetaBackward(
+    const at::Tensor&, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+    const at::Tensor&, const at::Tensor&, const at::Tensor&, std::optional<double>) {
+  return {Stored(query, query.size(3)), Stored(key, key.size(3)), Stored(value, value.size(3))};
+}
+
+TORCH_LIBRARY_FRAGMENT(heddle, library) {
+  library.def(
+      "document_attention(Tensor query, Tensor key, Tensor value, Tensor positions, *, float? "
+      "scale=None) -> (Tensor, Tensor)");
+  library.def(
+      "document_attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor "
+      "out, Tensor logsumexp, Tensor positions, *, float? scale=None) -> (Tensor, Tensor, Tensor)");
+}
+TORCH_LIBRARY_IMPL(heddle, CPU, library) {
+  library.impl("document_attention", RunForward);
+  library.impl("document_attention_backward", RunBackward);
+}
+TORCH_LIBRARY_IMPL(heddle, Meta, library) {
+  library.impl("document_attention", MetaForward);
+  library.impl("document_attention_backward", MetaBackward);
+}
+
+}  // namespace
+
+std::array<at::Tensor, 2> AttendToDocuments(const at::Tensor& query, const at::Tensor& key,
+                                            const at::Tensor& value, const at::Tensor& positions,
+                                            std::optional<double> scale) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("heddle::document_attention", "")
+                             .typed<Forward>();
+  auto [out, logsumexp] = op.call(query, key, value, positions, scale);
+  return {out, logsumexp};
+}
+
+std::array<at::Tensor, 3> AttendToDocumentsBackward(const AttendedPart& tensors,
+                                                    const at::Tensor& positions,
+                                                    std::optional<double> scale) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("heddle::document_attention_backward", "")
+                             .typed<Backward>();
+  auto [query, key, value] = op.call(tensors.grad_out, tensors.query, tensors.key, tensors.value,
+                                     tensors.out, tensors.logsumexp, positions, scale);
+  return {query, key, value};
 }
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-// Causal attention of a part of the queries over the keys of all positions.
+// Causal attention of a part of the queries over the keys of all positions, or of their documents.
 #pragma once
 
 #include <array>
@@ -16,6 +16,9 @@ namespace heddle::run {
 struct QueryPart {
   std::vector<Part> queries;
   std::vector<Part> keys;
+  // The place of each query in its document, i64[batch, queries] on the CPU; undefined if queries
+  // attend to all earlier positions of the row.
+  at::Tensor documents = {};
 };
 
 // Returns the output and its logsumexp. `query` is [batch, heads, positions, size]. Computes only
@@ -34,8 +37,16 @@ struct AttendedPart {
   const at::Tensor& logsumexp;
 };
 // Returns the gradients of queries, keys and values. Those of keys and values are this part's
-// summands, zero for positions after its last query.
+// summands, zero for positions that no query sees.
 std::array<at::Tensor, 3> AttendPartBackward(const QueryPart& part, const AttendedPart& tensors,
                                              std::optional<double> scale);
+
+// Calls `heddle::document_attention`, which has all queries, and its backward op.
+std::array<at::Tensor, 2> AttendToDocuments(const at::Tensor& query, const at::Tensor& key,
+                                            const at::Tensor& value, const at::Tensor& positions,
+                                            std::optional<double> scale);
+std::array<at::Tensor, 3> AttendToDocumentsBackward(const AttendedPart& tensors,
+                                                    const at::Tensor& positions,
+                                                    std::optional<double> scale);
 
 }  // namespace heddle::run

@@ -101,6 +101,27 @@ TEST_F(DataTest, SyntheticTokensAreTheFormula) {
   EXPECT_NE(other.tokens, Read(*data, options, 3).tokens);
 }
 
+TEST_F(DataTest, SyntheticDocumentsEndWithEvery32ndToken) {
+  DatasetOptions options = Options("synthetic");
+  options.seq_len = 100;
+  Rows whole = Read(*MustOpen(options), options, 1);
+  options.document_boundaries = true;
+  auto data = MustOpen(options);
+  Rows rows = Read(*data, options, 1);
+  EXPECT_EQ(rows.tokens, whole.tokens);
+  int64_t ends = 0;
+  for (size_t i = 0; i < rows.tokens.size(); ++i) {
+    bool end = rows.tokens[i] % 32 == 0;
+    EXPECT_EQ(rows.labels[i], end ? kIgnoredLabel : whole.labels[i]);
+    ends += end;
+  }
+  EXPECT_GT(ends, 0);
+  options.document_end = whole.tokens[50];
+  auto other = MustOpen(options);
+  EXPECT_EQ(Read(*other, options, 1).labels[50], kIgnoredLabel);
+  EXPECT_NE(other->Fingerprint(), data->Fingerprint());
+}
+
 TEST_F(DataTest, RowsDoNotDependOnHowTheyAreRead) {
   DatasetOptions options = Options(Put("a.bin", Bytes(Count16(1000))));
   options.shuffle = true;

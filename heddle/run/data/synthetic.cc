@@ -6,6 +6,9 @@
 namespace heddle::run {
 namespace {
 
+// A token ends a document if its number is divisible by this.
+constexpr int64_t kSyntheticDocument = 32;
+
 class SyntheticDataset final : public Dataset {
  public:
   explicit SyntheticDataset(const DatasetOptions& options) : options_(options) {}
@@ -19,6 +22,9 @@ class SyntheticDataset final : public Dataset {
     // seeds.
     uint64_t seed = split == DataSplit::kTrain ? options_.seed : Scramble(~options_.seed);
     SyntheticRows({options_.vocab, options_.seq_len, seed, step}, first_row, tokens, labels);
+    for (size_t i = 0; options_.document_boundaries && i < tokens.size(); ++i) {
+      if (EndsDocument(tokens[i])) labels[i] = kIgnoredLabel;
+    }
     return Done{};
   }
   Result<std::optional<int64_t>> CheckTokens(const TokenCheck&) const override {
@@ -28,13 +34,22 @@ class SyntheticDataset final : public Dataset {
     return fmt::format("synthetic tokens, vocabulary {}", WithCommas(options_.vocab));
   }
   std::string Fingerprint() const override {
-    return fmt::format("synthetic vocab={} seed={} seq_len={} global_batch={}", options_.vocab,
-                       options_.seed, options_.seq_len, options_.global_batch);
+    return fmt::format("synthetic vocab={} seed={} seq_len={} global_batch={}{}", options_.vocab,
+                       options_.seed, options_.seq_len, options_.global_batch,
+                       !options_.document_boundaries ? ""
+                       : options_.document_end
+                           ? fmt::format(" boundaries={}", *options_.document_end)
+                           : " boundaries=yes");
   }
   bool Has(DataSplit) const override { return true; }
   bool IsText() const override { return false; }
 
  private:
+  bool EndsDocument(int64_t token) const {
+    return options_.document_end ? token == *options_.document_end
+                                 : token % kSyntheticDocument == 0;
+  }
+
   DatasetOptions options_;
 };
 

@@ -10,6 +10,7 @@
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/gt.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -47,12 +48,73 @@ at::Tensor AllPositions(const GroupRank& rank, bool head_tail, int64_t own) {
   return at::cat(all);
 }
 
-// The additive mask of queries for all keys up to the last query.
-at::Tensor MaskOf(const at::Tensor& positions, const at::Tensor& like) {
-  at::Tensor keys = at::arange(positions[-1].item<int64_t>() + 1);
-  at::Tensor later = at::gt(keys.unsqueeze(0), positions.unsqueeze(1));
-  at::Tensor none = at::zeros({}, like.options());
-  return at::where(later, none - std::numeric_limits<double>::infinity(), none);
+// A call of the kernel: the queries of some rows with consecutive positions, and the keys from the
+// first that they see to the position of the last query.
+struct KernelCall {
+  int64_t row = 0;
+  int64_t rows = 0;
+  // Where the queries begin on this rank.
+  int64_t at = 0;
+  at::Tensor positions;
+  int64_t first = 0;
+
+  int64_t end() const { return positions[-1].item<int64_t>() + 1; }
+  at::Tensor Own(const at::Tensor& x) const {
+    return x.narrow(0, row, rows).narrow(kPositions, at, positions.numel());
+  }
+  at::Tensor Seen(const at::Tensor& x) const {
+    return x.narrow(0, row, rows).narrow(kPositions, first, end() - first);
+  }
+  // Zeros for the other keys and rows.
+  at::Tensor Padded(const at::Tensor& grad, const at::Tensor& like) const {
+    return at::constant_pad_nd(
+        grad, {0, 0, first, like.size(kPositions) - end(), 0, 0, row, like.size(0) - row - rows});
+  }
+  // The additive mask.
+  at::Tensor Mask(const at::Tensor& like) const {
+    at::Tensor later = at::gt(at::arange(first, end()).unsqueeze(0), positions.unsqueeze(1));
+    at::Tensor none = at::zeros({}, like.options());
+    return at::where(later, none - std::numeric_limits<double>::infinity(), none);
+  }
+};
+
+// One call for each piece of the positions, or for each document in it and in each row.
+std::vector<KernelCall> CallsFor(const std::vector<at::Tensor>& pieces, int64_t rows,
+                                 const at::Tensor& documents) {
+  std::vector<KernelCall> calls;
+  for (int64_t row = 0; row < (documents.defined() ? rows : 1); ++row) {
+    int64_t at = 0;
+    for (const at::Tensor& piece : pieces) {
+      if (!documents.defined()) {
+        calls.push_back({0, rows, at, piece, 0});
+        at += piece.numel();
+        continue;
+      }
+      at::Tensor firsts = piece - documents[row].narrow(0, at, piece.numel());
+      for (int64_t begin = 0; begin < piece.numel();) {
+        auto first = firsts[begin].item<int64_t>();
+        int64_t size = at::eq(firsts, first).sum().item<int64_t>();
+        calls.push_back({row, 1, at + begin, piece.narrow(0, begin, size), first});
+        begin += size;
+      }
+      at += piece.numel();
+    }
+  }
+  return calls;
+}
+
+// Joins results of calls for consecutive queries of each row.
+at::Tensor Joined(const std::vector<KernelCall>& calls, const std::vector<at::Tensor>& parts) {
+  std::vector<at::Tensor> rows;
+  for (size_t i = 0; i < calls.size(); ++i) {
+    bool same = i > 0 && calls[i].row == calls[i - 1].row;
+    if (same) {
+      rows.back() = at::cat({rows.back(), parts[i]}, kPositions);
+    } else {
+      rows.push_back(parts[i]);
+    }
+  }
+  return at::cat(rows);
 }
 
 // Queries stay split by position.
@@ -69,30 +131,31 @@ struct Gathered : torch::autograd::Function<Gathered> {
     at::Tensor in_order =
         grad.index_select(kPositions, AllPositions(rank, head_tail, own.size(kPositions)));
     // Sums tensors as they are stored: positions before heads.
-    at::Tensor sum = rank.group->ReduceScatter(rank.member,
-                                               Widened(in_order).transpose(kHeads, kPositions), 1);
+    at::Tensor sum =
+        rank.group->ReduceScatter(rank.member, Widened(in_order).transpose(kHeads, kPositions), 1);
     return sum.to(grad.scalar_type()).transpose(kHeads, kPositions);
   }
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
-                            const at::Tensor& key, const at::Tensor& value, const GroupRank* rank,
+                            const at::Tensor& key, const at::Tensor& value,
+                            const std::optional<at::Tensor>& places, const GroupRank* rank,
                             bool head_tail, std::optional<double> scale) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
+    at::Tensor documents = places.value_or(at::Tensor());
     at::Tensor keys = Gather(*rank, head_tail, key);
     at::Tensor values = Gather(*rank, head_tail, value);
+    std::vector<KernelCall> calls =
+        CallsFor(PiecesOf(*rank, head_tail, query.size(kPositions)), query.size(0), documents);
     std::vector<at::Tensor> outs;
     std::vector<at::Tensor> logsumexps;
-    int64_t at = 0;
-    for (const at::Tensor& piece : PiecesOf(*rank, head_tail, query.size(kPositions))) {
-      at::Tensor mask = MaskOf(piece, query);
+    for (const KernelCall& call : calls) {
       auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-          query.narrow(kPositions, at, piece.numel()), keys.narrow(kPositions, 0, mask.size(1)),
-          values.narrow(kPositions, 0, mask.size(1)), 0.0, /*is_causal=*/false, mask, scale);
+          call.Own(query), call.Seen(keys), call.Seen(values), 0.0, /*is_causal=*/false,
+          call.Mask(query), scale);
       outs.push_back(out);
       logsumexps.push_back(logsumexp);
-      at += piece.numel();
     }
-    at::Tensor out = Stored(at::cat(outs, kPositions));
-    context->save_for_backward({query, key, value, out, at::cat(logsumexps, kPositions)});
+    at::Tensor out = Stored(Joined(calls, outs));
+    context->save_for_backward({query, key, value, out, Joined(calls, logsumexps), documents});
     context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
     context->saved_data["member"] = rank->member;
     context->saved_data["head_tail"] = head_tail;
@@ -107,31 +170,29 @@ struct Gathered : torch::autograd::Function<Gathered> {
     variable_list saved = context->get_saved_variables();
     at::Tensor keys = Gather(rank, head_tail, saved[1]);
     at::Tensor values = Gather(rank, head_tail, saved[2]);
+    std::vector<KernelCall> calls =
+        CallsFor(PiecesOf(rank, head_tail, saved[0].size(kPositions)), saved[0].size(0), saved[5]);
     std::vector<at::Tensor> queries;
     at::Tensor key_sum;
     at::Tensor value_sum;
-    int64_t at = 0;
-    for (const at::Tensor& piece : PiecesOf(rank, head_tail, saved[0].size(kPositions))) {
-      auto own = [&](const at::Tensor& x) { return x.narrow(kPositions, at, piece.numel()); };
-      at::Tensor mask = MaskOf(piece, saved[0]);
+    for (const KernelCall& call : calls) {
       auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          own(grads[0]), own(saved[0]), keys.narrow(kPositions, 0, mask.size(1)),
-          values.narrow(kPositions, 0, mask.size(1)), own(saved[3]), own(saved[4]), 0.0,
-          /*is_causal=*/false, mask, context->saved_data["scale"].toOptional<double>());
+          call.Own(grads[0]), call.Own(saved[0]), call.Seen(keys), call.Seen(values),
+          call.Own(saved[3]), call.Own(saved[4]), 0.0, /*is_causal=*/false, call.Mask(saved[0]),
+          context->saved_data["scale"].toOptional<double>());
       queries.push_back(query);
       auto add = [&](at::Tensor& sum, const at::Tensor& grad) {
-        at::Tensor all = at::constant_pad_nd(Widened(grad),
-                                             {0, 0, 0, keys.size(kPositions) - mask.size(1)});
+        at::Tensor all = call.Padded(Widened(grad), keys);
         sum = sum.defined() ? sum + all : all;
       };
       add(key_sum, key);
       add(value_sum, value);
-      at += piece.numel();
     }
     // A rank rounds its sum.
-    return {Stored(at::cat(queries, kPositions)),
+    return {Stored(Joined(calls, queries)),
             Reduce(rank, head_tail, key_sum.to(saved[1].scalar_type()), saved[1]),
             Reduce(rank, head_tail, value_sum.to(saved[2].scalar_type()), saved[2]),
+            {},
             {},
             {},
             {}};
@@ -173,17 +234,45 @@ struct Repeat : torch::autograd::Function<Repeat> {
   }
 };
 
-at::Tensor AttendByHeads(const GroupRank& rank, const at::Tensor& query, const at::Tensor& key,
-                         const at::Tensor& value, std::optional<double> scale) {
+// Attends within the documents of all positions, by autograd.
+at::Tensor AttendWhole(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                       const at::Tensor& documents, std::optional<double> scale) {
+  auto attend = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, /*is_causal=*/true, std::nullopt, scale));
+  };
+  if (!documents.defined()) return attend(query, key, value);
+  std::vector<KernelCall> calls =
+      CallsFor({at::arange(query.size(kPositions))}, query.size(0), documents);
+  // Divides the queries instead of selecting some, so that their gradients are joined, not added.
+  std::vector<at::Tensor> rows = query.split(1);
+  std::vector<at::Tensor> own;
+  for (int64_t row = 0; row < query.size(0); ++row) {
+    std::vector<int64_t> sizes;
+    for (const KernelCall& call : calls) {
+      if (call.row == row) sizes.push_back(call.positions.numel());
+    }
+    for (at::Tensor& part : rows[static_cast<size_t>(row)].split_with_sizes(sizes, kPositions))
+      own.push_back(std::move(part));
+  }
+  std::vector<at::Tensor> outs;
+  for (size_t i = 0; i < calls.size(); ++i)
+    outs.push_back(attend(own[i], calls[i].Seen(key), calls[i].Seen(value)));
+  return Joined(calls, outs);
+}
+
+at::Tensor AttendByHeads(const GroupRank& rank, const AttentionInputs& inputs) {
   int64_t members = rank.group->members();
   auto swapped = [&](const at::Tensor& x) {
-    at::Tensor enough = x.size(kHeads) % members == 0
-                            ? x
-                            : Repeat::apply(x, members / x.size(kHeads));
+    at::Tensor enough =
+        x.size(kHeads) % members == 0 ? x : Repeat::apply(x, members / x.size(kHeads));
     return Swap::apply(enough, &rank, /*to_heads=*/true);
   };
-  at::Tensor out = std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-      swapped(query), swapped(key), swapped(value), 0.0, /*is_causal=*/true, std::nullopt, scale));
+  at::Tensor documents;
+  if (inputs.documents.defined())
+    documents = rank.group->Gather(rank.member, inputs.documents, /*dim=*/1);
+  at::Tensor out = AttendWhole(swapped(inputs.query), swapped(inputs.key), swapped(inputs.value),
+                               documents, inputs.scale);
   return Swap::apply(out, &rank, /*to_heads=*/false);
 }
 
@@ -197,10 +286,12 @@ at::Tensor EagerPositions(int64_t whole, int64_t parts, int64_t part, bool head_
 }
 
 at::Tensor ContextAttention(const GroupRank& rank, const ContextSplit& split,
-                            const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            std::optional<double> scale) {
-  if (split.heads) return AttendByHeads(rank, query, key, value, scale);
-  return Gathered::apply(query, key, value, &rank, split.head_tail, scale);
+                            const AttentionInputs& inputs) {
+  if (split.heads) return AttendByHeads(rank, inputs);
+  std::optional<at::Tensor> places;
+  if (inputs.documents.defined()) places = inputs.documents;
+  return Gathered::apply(inputs.query, inputs.key, inputs.value, places, &rank, split.head_tail,
+                         inputs.scale);
 }
 
 }  // namespace heddle::run

@@ -1,11 +1,10 @@
 // Causal attention in which each rank of a group has some positions of every sequence. On CPU.
 #pragma once
 
-#include <optional>
-
 #include <ATen/core/Tensor.h>
 
 #include "heddle/run/eager/thread_group.h"
+#include "heddle/run/models/layers.h"
 
 namespace heddle::run {
 
@@ -30,7 +29,6 @@ at::Tensor EagerPositions(int64_t whole, int64_t parts, int64_t part, bool head_
 // Attends to the keys and values of all ranks, which move in forward and again in backward. Sums
 // gradients of keys and values over ranks, or over repeated heads, in f32.
 at::Tensor ContextAttention(const GroupRank& rank, const ContextSplit& split,
-                            const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                            std::optional<double> scale);
+                            const AttentionInputs& inputs);
 
 }  // namespace heddle::run

@@ -33,7 +33,9 @@ std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at:
   for (size_t i = 0; i < inputs.size(); ++i) {
     bool batch = model.inputs[i].role == InputRole::kBatch;
     at::Tensor input = batch ? EagerChunk(inputs[i], 0, rows.parts, rows.part) : inputs[i];
-    bool has_positions = batch || model.inputs[i].name.starts_with("rope");
+    // Positions of documents select rows of the whole rotation table.
+    bool table = model.inputs[i].name.starts_with("rope");
+    bool has_positions = batch || (table && !model.batch.documents);
     if (has_positions && positions.parts > 1) {
       int64_t dim = batch ? 1 : 0;
       input = input.index_select(dim, EagerPositions(input.size(dim), positions.parts,

@@ -245,9 +245,8 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
     });
   }
   if (options_.context) {
-    weights.ReplaceAttention([this](const at::Tensor& query, const at::Tensor& key,
-                                    const at::Tensor& value, std::optional<double> scale) {
-      return ContextAttention(*options_.context, options_.context_split, query, key, value, scale);
+    weights.ReplaceAttention([this](const AttentionInputs& inputs) {
+      return ContextAttention(*options_.context, options_.context_split, inputs);
     });
   }
   at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));

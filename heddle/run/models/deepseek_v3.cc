@@ -81,7 +81,7 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
   const MlaConfig& mla = c.mla;
   int64_t batch = x.size(0);
   int64_t positions = x.size(1);
-  at::Tensor rotations = weights.Buffer("rope");
+  at::Tensor rotations = weights.Rotations("rope");
   at::Tensor q = mla.q_rank == 0
                      ? Linear(weights, "wq", x)
                      : Linear(weights, "wq_b",

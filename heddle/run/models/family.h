@@ -24,6 +24,9 @@ struct BatchConfig {
   // Number of sequences over the whole mesh, and their length.
   int64_t batch = 1;
   int64_t seq_len = 2048;
+  // Attention does not cross the boundaries of documents, and their positions start over. The step
+  // has the input kDocumentPositions.
+  bool documents = false;
 };
 
 // The parameters in registration order, the buffers, and a function from tokens to logits.

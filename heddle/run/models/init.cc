@@ -47,6 +47,18 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
   return tensor.to(options.dtype(ToScalarType(dtype)));
 }
 
+at::Tensor DocumentPositions(const at::Tensor& labels) {
+  at::Tensor positions = at::empty(labels.sizes(), at::kLong);
+  at::Tensor ends = labels.contiguous();
+  const auto* label = ends.const_data_ptr<int64_t>();
+  auto* position = positions.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < labels.numel(); ++i) {
+    bool first = i % labels.size(1) == 0 || label[i - 1] == kIgnoredLabel;
+    position[i] = first ? 0 : position[i - 1] + 1;
+  }
+  return positions;
+}
+
 Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
                 int64_t first_row) {
   Batch batch{at::empty({rows, seq_len}, at::kLong), at::empty({rows, seq_len}, at::kLong)};

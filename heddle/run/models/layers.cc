@@ -15,6 +15,7 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
@@ -31,6 +32,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "heddle/run/aten/attention_part.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/capture/scope.h"
 
@@ -127,6 +129,28 @@ at::Tensor CudnnAttention(const at::Tensor& query, const at::Tensor& key, const 
       /*return_debug_mask=*/false, scale));
 }
 
+// Calls the flash kernel once for every document.
+struct DocumentAttention : torch::autograd::Function<DocumentAttention> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& query,
+                            const at::Tensor& key, const at::Tensor& value,
+                            const at::Tensor& positions, std::optional<double> scale) {
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [out, logsumexp] = AttendToDocuments(query, key, value, positions, scale);
+    context->save_for_backward({query, key, value, out, logsumexp, positions});
+    context->saved_data["scale"] = scale;
+    return out;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list grads) {
+    torch::autograd::variable_list saved = context->get_saved_variables();
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto [query, key, value] =
+        AttendToDocumentsBackward({grads[0], saved[0], saved[1], saved[2], saved[3], saved[4]},
+                                  saved[5], context->saved_data["scale"].toOptional<double>());
+    return {query, key, value, at::Tensor(), at::Tensor()};
+  }
+};
+
 at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                           std::optional<double> scale, Target target) {
   if (target == Target::kCpu) {
@@ -177,6 +201,16 @@ at::Tensor ModelWeights::WithLossTerms(at::Tensor loss) const {
   return loss;
 }
 
+at::Tensor ModelWeights::documents() const {
+  auto at = tensors_.find(std::string(kDocumentPositions));
+  return at == tensors_.end() ? at::Tensor() : at->second;
+}
+
+at::Tensor ModelWeights::Rotations(std::string_view table) const {
+  at::Tensor rows = Buffer(table);
+  return documents().defined() ? at::embedding(rows, documents()) : rows;
+}
+
 void ModelWeights::Changes(std::string_view buffer, const at::Tensor& seen) const {
   auto at = inputs_.find(std::string(buffer));
   HEDDLE_CHECK(at != inputs_.end(), "the model has no buffer " + std::string(buffer));
@@ -207,6 +241,16 @@ at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const
   return Linear(weights, "w2", at::mul(gate, Linear(weights, "w3", x)));
 }
 
+namespace {
+
+// Adds a dimension of one for the heads.
+at::Tensor ForAllHeads(const at::Tensor& rotations) {
+  int64_t rows = rotations.dim() == 3 ? rotations.size(0) : 1;
+  return rotations.view({rows, rotations.size(-2), 1, -1});
+}
+
+}  // namespace
+
 at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations) {
   std::vector<int64_t> pairs(x.sizes().begin(), x.sizes().end());
   pairs.back() /= 2;
@@ -214,7 +258,7 @@ at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations) {
   // One call per statement: C++ does not specify the evaluation order of arguments, and a graph
   // must not depend on the compiler.
   at::Tensor complex = at::view_as_complex(Widened(x).reshape(pairs));
-  at::Tensor turned = at::mul(complex, rotations.view({1, x.size(1), 1, -1}));
+  at::Tensor turned = at::mul(complex, ForAllHeads(rotations));
   return at::view_as_real(turned).flatten(-2).to(x.scalar_type());
 }
 
@@ -223,8 +267,8 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
   at::Tensor low = x.slice(-1, 0, half);
   at::Tensor high = x.slice(-1, half);
   at::Tensor turned = at::cat({high.neg(), low}, -1);
-  at::Tensor along = at::mul(x, cosines.to(x.scalar_type()).view({1, x.size(1), 1, -1}));
-  at::Tensor across = at::mul(turned, sines.to(x.scalar_type()).view({1, x.size(1), 1, -1}));
+  at::Tensor along = at::mul(x, ForAllHeads(cosines.to(x.scalar_type())));
+  at::Tensor across = at::mul(turned, ForAllHeads(sines.to(x.scalar_type())));
   return at::add(along, across);
 }
 
@@ -255,7 +299,9 @@ at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at
         query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
   auto fused = [&](const at::Tensor& values) {
-    if (weights.attention()) return weights.attention()(query, key, values, scale);
+    at::Tensor documents = weights.documents();
+    if (weights.attention()) return weights.attention()({query, key, values, documents, scale});
+    if (documents.defined()) return DocumentAttention::apply(query, key, values, documents, scale);
     return kind == AttentionKind::kCudnn
                ? CudnnAttention(query, key, values, scale)
                : FlashAttention(query, key, values, scale, numerics.target);

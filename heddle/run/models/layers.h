@@ -63,10 +63,20 @@ using ExpertProducts = std::function<at::Tensor(const at::Tensor& rows, const at
 using ExpertSpread = std::function<at::Tensor(const at::Tensor& rows, const at::Tensor& counts,
                                               const ExpertProducts& products)>;
 
+// The input with the place of each position in its document, i64[batch, positions].
+inline constexpr std::string_view kDocumentPositions = "positions";
+
+// The operands of attention.
+struct AttentionInputs {
+  at::Tensor query;
+  at::Tensor key;
+  at::Tensor value;
+  // The places of queries in their documents; undefined if a row is one document.
+  at::Tensor documents;
+  std::optional<double> scale;
+};
 // A fused kernel for causal attention. The rank may have a part of the positions.
-using FusedAttention =
-    std::function<at::Tensor(const at::Tensor& query, const at::Tensor& key,
-                             const at::Tensor& value, std::optional<double> scale)>;
+using FusedAttention = std::function<at::Tensor(const AttentionInputs& inputs)>;
 
 // Weights and buffers by their full names.
 class ModelWeights {
@@ -93,6 +103,11 @@ class ModelWeights {
   at::Tensor WithLossTerms(at::Tensor loss) const;
   // Returns a buffer without a cast.
   at::Tensor Buffer(std::string_view full_name) const;
+  // Returns kDocumentPositions; undefined if a row is one document.
+  at::Tensor documents() const;
+  // Returns the rows of a rotation table for the positions: [positions, size], or [batch,
+  // positions, size] with documents.
+  at::Tensor Rotations(std::string_view table) const;
   const StepNumerics& numerics() const { return numerics_; }
   // Sets how rows reach experts on other ranks. By default, all experts are local.
   void SpreadExperts(ExpertSpread spread) { spread_ = std::move(spread); }

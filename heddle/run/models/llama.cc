@@ -70,7 +70,7 @@ std::vector<ModelConfig> Llama2Flavors() {
 
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
-  at::Tensor rotations = weights.Buffer("rope");
+  at::Tensor rotations = weights.Rotations("rope");
   return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view) {
     return RotatePairs(heads, rotations);
   });

@@ -127,6 +127,11 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
   model.inputs = std::move(parts.buffers);
+  if (batch.documents)
+    model.inputs.push_back({std::string(kDocumentPositions),
+                            InputRole::kBatch,
+                            DType::kI64,
+                            {batch.batch, batch.seq_len}});
   if (numerics.loss_divisor == LossDivisor::kGiven) {
     for (const StepInput& input : std::vector(model.inputs)) {
       if (IsState(input) && config.moe.bias_rate > 0)

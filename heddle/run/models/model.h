@@ -20,7 +20,8 @@ struct Model {
   StepNumerics numerics;
   // In registration order.
   std::vector<ParamSpec> params;
-  // Buffers first, then the divisor of the loss if it is given, then `tokens` and `labels`.
+  // Buffers first, then kDocumentPositions and the divisor of the loss if they are given, then
+  // `tokens` and `labels`.
   std::vector<StepInput> inputs;
   // Returns [batch, positions, vocabulary].
   StepFunction logits;

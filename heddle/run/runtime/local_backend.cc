@@ -80,10 +80,10 @@ class AttentionStep : public Step {
     plan_.slots().Load(node_, values, scratch.operands);
     std::span<const at::Tensor* const> o = scratch.operands;
     if (plan_.graph()[node_].op == op::shard_attention) {
-      auto results = AttendPart(PartOf(at, *o[1]), *o[0], *o[1], *o[2], scale_);
+      auto results = AttendPart(PartOf(at, *o[1], *o[3]), *o[0], *o[1], *o[2], scale_);
       scratch.results.assign(results.begin(), results.end());
     } else {
-      auto results = AttendPartBackward(PartOf(at, *o[2]),
+      auto results = AttendPartBackward(PartOf(at, *o[2], *o[6]),
                                         {*o[0], *o[1], *o[2], *o[3], *o[4], *o[5]}, scale_);
       scratch.results.assign(results.begin(), results.end());
     }
@@ -91,10 +91,10 @@ class AttentionStep : public Step {
   }
 
  private:
-  QueryPart PartOf(size_t at, const at::Tensor& key) const {
+  QueryPart PartOf(size_t at, const at::Tensor& key, const at::Tensor& documents) const {
     int64_t positions = key.size(2);
     return {PositionsAt(positions, over_, plan_.mesh(), plan_.ranks()[at]),
-            PositionOrder(positions, over_, plan_.mesh())};
+            PositionOrder(positions, over_, plan_.mesh()), documents};
   }
 
   const RunPlan& plan_;

@@ -27,9 +27,9 @@ at::Tensor InRankOrder(at::Tensor tensor, const Placement& placement, const Mesh
   return tensor;
 }
 
-// A batch input: tokens or labels of one micro-batch.
+// A batch input: a part of one micro-batch.
 struct BatchLabel {
-  bool labels = false;
+  BatchPart part = BatchPart::kTokens;
   int64_t micro_batch = 0;
 };
 
@@ -37,8 +37,14 @@ struct BatchLabel {
 std::optional<BatchLabel> ReadBatchLabel(const Input& input) {
   if (input.role != InputRole::kBatch) return std::nullopt;
   std::string_view name = std::string_view(input.label).substr(0, input.label.find('.'));
-  if (name != "tokens" && name != "labels") return std::nullopt;
-  BatchLabel label{name == "labels", 0};
+  BatchLabel label;
+  if (name == "labels") {
+    label.part = BatchPart::kLabels;
+  } else if (name == kDocumentPositions) {
+    label.part = BatchPart::kDocumentPositions;
+  } else if (name != "tokens") {
+    return std::nullopt;
+  }
   if (name.size() < input.label.size()) {
     const char* end = input.label.data() + input.label.size();
     std::from_chars(input.label.data() + name.size() + 1, end, label.micro_batch);
@@ -99,7 +105,7 @@ Result<BoundStep> BoundStep::Make(const Model& model, const Module& local,
 
 bool BoundStep::FindBatchInput(size_t i) {
   std::optional<BatchLabel> label = ReadBatchLabel(program_.graph().inputs()[i]);
-  if (label) batch_.push_back({i, label->labels, label->micro_batch});
+  if (label) batch_.push_back({i, label->part, label->micro_batch});
   return label.has_value();
 }
 
@@ -224,7 +230,11 @@ Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t fir
       if (first) {
         HEDDLE_TRY(found->second, batches(step, begin, part.size));
       }
-      at::Tensor placed = place(i, which.labels ? found->second.labels : found->second.tokens, at);
+      const Batch& batch = found->second;
+      at::Tensor all = which.part == BatchPart::kTokens   ? batch.tokens
+                       : which.part == BatchPart::kLabels ? batch.labels
+                                                          : DocumentPositions(batch.labels);
+      at::Tensor placed = place(i, all, at);
       at::Tensor& input = inputs_[at][i];
       // A recorded run reads its batch at a fixed address. A copy from memory that is not pinned
       // would wait for earlier runs.

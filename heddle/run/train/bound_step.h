@@ -52,6 +52,8 @@ struct StepNumbers {
   at::Tensor narrow_lr_;
 };
 
+enum class BatchPart : uint8_t { kTokens, kLabels, kDocumentPositions };
+
 class BoundStep {
  public:
   // A position among the inputs or outputs of the graph.
@@ -128,10 +130,10 @@ class BoundStep {
   // By parameter.
   std::vector<ParamPlaces> params_;
   std::map<std::string, size_t> buffers_;
-  // A batch input: tokens or labels of one micro-batch.
+  // A batch input of one micro-batch.
   struct BatchPlace {
     size_t input = 0;
-    bool labels = false;
+    BatchPart part = BatchPart::kTokens;
     int64_t micro_batch = 0;
   };
   std::vector<BatchPlace> batch_;

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,15 @@
 
 namespace heddle::run {
 namespace {
+
+TEST(Batches, PositionsOfDocumentsStartOver) {
+  constexpr int64_t kEnd = kIgnoredLabel;
+  auto rows = [](const std::vector<int64_t>& numbers) {
+    return at::tensor(numbers, at::kLong).view({2, 4});
+  };
+  EXPECT_TRUE(DocumentPositions(rows({5, kEnd, 7, 8, kEnd, kEnd, 1, 2}))
+                  .equal(rows({0, 1, 0, 1, 0, 0, 0, 1})));
+}
 
 // splitmix64 of 42 * 2^40 + 3 * 2^32 + 5 * 2^16 + position, modulo 1000.
 TEST(Batches, AreAFunctionOfSeedStepRowAndPosition) {

@@ -25,16 +25,19 @@ class EagerRun final : public TrainingRun {
     int64_t pipeline = coordinates_.empty() ? 1 : *std::ranges::max_element(coordinates_) + 1;
     ranks_.resize(static_cast<size_t>(pipeline * eager_.ranks()));
     std::iota(ranks_.begin(), ranks_.end(), 0);
-    for (const StepInput& input : model.inputs) {
-      if (input.role == InputRole::kBuffer) inputs_.push_back(MakeBuffer(model, input).to(device_));
-    }
     inputs_.resize(model.inputs.size());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const StepInput& input = model.inputs[i];
+      if (input.role == InputRole::kBuffer) inputs_[i] = MakeBuffer(model, input).to(device_);
+      if (input.name == kDocumentPositions) documents_ = i;
+    }
   }
 
   Status Step(double lr) override {
     HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, micro_batches_ * model_.batch.batch));
     inputs_[inputs_.size() - 2] = batch.tokens.to(device_);
     inputs_[inputs_.size() - 1] = batch.labels.to(device_);
+    if (documents_) inputs_[*documents_] = DocumentPositions(batch.labels).to(device_);
     try {
       last_ = eager_.Step(inputs_, lr, steps_ + 1);
     } catch (const std::exception& error) {
@@ -71,6 +74,8 @@ class EagerRun final : public TrainingRun {
   int64_t steps_ = 0;
   std::vector<int64_t> ranks_;
   std::vector<at::Tensor> inputs_;
+  // Index of kDocumentPositions among the inputs.
+  std::optional<size_t> documents_;
   EagerStep last_;
 };
 

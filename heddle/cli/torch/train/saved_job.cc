@@ -42,6 +42,8 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   HEDDLE_RETURN_IF_ERROR(flags.Read("train", args));
   // One sequence, regardless of the job's batch.
   job.flags->options.model.local_batch_size = 1;
+  // Its text is one document.
+  job.flags->options.model.document_attention = false;
   HEDDLE_TRY(run::SavedRunState run, run::ReadRunState(*found));
   HEDDLE_TRY(run::ModelConfig config,
              ConfigOf(job.flags->options.model, run, found->path(), job.notes));

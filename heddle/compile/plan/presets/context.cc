@@ -1,4 +1,6 @@
 // context: ranks share the positions of every sequence. Causal attention gathers keys and values.
+#include <algorithm>
+
 #include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/plan/presets/presets.h"
 
@@ -11,6 +13,11 @@ void SplitPositions(PlanDraft& draft) {
     input.placement.splits[1] = draft.context;
     input.rank = 2;
   }
+  // Positions of documents select rows of the whole rotation table.
+  if (std::ranges::any_of(draft.graph.inputs(), [](const Input& input) {
+        return input.role == InputRole::kBatch && input.label == "positions";
+      }))
+    return;
   Placement positions;
   positions.splits = {draft.context};
   for (const Input& input : draft.graph.inputs()) {
@@ -38,8 +45,9 @@ HEDDLE_DEFINE_PRESET(context){
     .name = "context",
     .role = AxisRole::kContext,
     .degree_flag = "context_parallel_degree",
-    .help = "ranks that share the positions of every sequence, and shard the parameters (context "
-            "parallelism)",
+    .help =
+        "ranks that share the positions of every sequence, and shard the parameters (context "
+        "parallelism)",
     .splits_params = true,
     .apply = Context,
 };

@@ -16,10 +16,16 @@ bool IsBackward(const Graph& graph, NodeId node) {
   return graph.op(node).schema.args[0].name != "query";
 }
 
+bool IsOfDocuments(const Graph& graph, NodeId node) {
+  OpId op = graph[node].op;
+  return op == op::heddle_document_attention || op == op::heddle_document_attention_backward;
+}
+
 }  // namespace
 
 bool IsCausalAttention(const Graph& graph, NodeId node) {
   if (FamilyOf(graph.op(node)) != OpFamily::attention) return false;
+  if (IsOfDocuments(graph, node)) return true;
   const AttrValue* causal = graph.attrs(node).Find("is_causal");
   return causal != nullptr && std::get<bool>(*causal);
 }
@@ -32,8 +38,9 @@ void AttendToPart(Graph& graph, Rewriter& rewriter, NodeId node, const Axes& ove
   bool backward = IsBackward(graph, node);
   std::span<const ValueId> all = graph.operands(node);
   // The other operands and results are sequence bounds and the state of dropout.
-  std::vector<ValueId> operands(all.begin(),
-                                all.begin() + (backward ? kBackwardOperands : kOperands));
+  size_t count = backward ? kBackwardOperands : kOperands;
+  std::vector<ValueId> operands(all.begin(), all.begin() + static_cast<ptrdiff_t>(count));
+  operands.push_back(IsOfDocuments(graph, node) ? all[count] : ValueId());
   std::vector<ResultSpec> results;
   for (size_t r = 0; r < (backward ? 3 : 2); ++r) {
     ValueId v = graph.results(node)[r];

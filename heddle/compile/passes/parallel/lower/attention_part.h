@@ -5,6 +5,8 @@
 // with queries over `cp` becomes
 //
 //   %o, %l = shard.attention(%q, %k, %v, over=[cp])
+//
+// Attention within documents becomes `shard.attention` with the positions of the queries.
 #pragma once
 
 #include "heddle/core/ir/edit/rewriter.h"

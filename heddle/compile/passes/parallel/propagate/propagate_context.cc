@@ -59,6 +59,8 @@ Result<std::vector<PlacementId>> Propagator::EnterAttention(NodeId node, const P
   for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
     ValueId v = graph_.operands(node)[i];
     before.push_back(v ? At(v) : PlacementTable::kReplicated);
+    if (v && rule.context_heads && graph_.op(node).schema.args[i].name == "positions")
+      GatherPositions(node, i, rule);
     if (!v || graph_.types().rank(graph_.type(v)) != 4) continue;
     bool key = IsKeyOrValue(graph_.op(node).schema.args[i].name);
     if (!key && !rule.context_heads) continue;
@@ -90,6 +92,20 @@ Result<std::vector<PlacementId>> Propagator::EnterAttention(NodeId node, const P
     exchanged_[moved] = {whole, repeated};
   }
   return before;
+}
+
+// A rank with some heads of all positions reads the documents of all.
+void Propagator::GatherPositions(NodeId node, size_t operand, const PlanModule& rule) {
+  ValueId v = graph_.operands(node)[operand];
+  Placement target = graph_.placements()[At(v)];
+  target.splits.resize(2);
+  target.splits[1] = Without(target.splits[1], rule.context);
+  target.Normalize();
+  auto [at, added] = exchanged_.try_emplace({v, &rule});
+  if (added)
+    at->second.heads = Redistribute(v, graph_.placements().Intern(std::move(target)),
+                                    {.why = Why::kContext}, node);
+  rewriter_.SetOperand(node, operand, at->second.heads);
 }
 
 // Repeats heads so that every rank of `over` has one. `stored` is [batch, positions, heads, size].

@@ -109,6 +109,7 @@ class Propagator {
   // Moves the results back.
   void LeaveAttention(NodeId node, const std::vector<PlacementId>& before);
 
+  void GatherPositions(NodeId node, size_t operand, const PlanModule& rule);
   Result<ValueId> RepeatHeads(ValueId stored, const Axes& over, NodeId node,
                               const PlanModule& rule);
   void RepeatResult(ValueId grad, ValueId stored);
