@@ -190,10 +190,15 @@ Status ParallelOptions::ChooseContext(const run::ModelConfig& config,
                  "--parallelism.context_parallel_method is ulysses, but {} heads with {} key and "
                  "value heads cannot be divided evenly among {} ranks; use allgather",
                  config.n_heads, keys, parts);
-  // All-to-alls move queries, keys, values and the output once; a gather moves keys and values to
-  // every rank.
+  // All-to-alls move queries, keys, values and the output once; a gather moves keys and values, or
+  // the latents that they come from, to every rank.
   int64_t sent = std::max(keys, parts);
-  bool fewer = config.n_heads + sent < keys * axis.size;
+  int64_t exchanged = 2 * (config.n_heads + sent) * config.query_size();
+  int64_t gathered = 2 * keys * config.query_size();
+  // Every tensor-parallel rank gathers all latents.
+  if (config.mla.kv_rank > 0)
+    gathered = std::min(gathered, tensor * (config.mla.kv_rank + config.mla.rope_dim));
+  bool fewer = exchanged < gathered * axis.size;
   // The order of positions is a matter of gathering.
   bool free = context_method == ContextMethod::kAuto && context_order == ContextOrder::kAuto;
   preset.context_heads = context_method == ContextMethod::kUlysses || (free && divides && fewer);

@@ -225,6 +225,12 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
                      captured};
 }
 
+bool GathersLatents(const compile::Plan& plan) {
+  return std::ranges::any_of(plan.modules, [](const compile::PlanModule& module) {
+    return module.in && module.why == Why::kContext;
+  });
+}
+
 namespace {
 
 struct PresetDegrees {

@@ -51,4 +51,7 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const compile::Plan& pla
 Result<PlannedStep> PlanPass(const ModelOptions& model, const compile::Plan& plan,
                              const run::CaptureOptions& capture);
 
+// Whether context-parallel ranks gather the latents that keys and values come from.
+bool GathersLatents(const compile::Plan& plan);
+
 }  // namespace heddle

@@ -20,7 +20,6 @@ Failure Refused(std::string_view what, std::string_view instead = "") {
 
 Status CheckNumerics(const PyTorchJob& job) {
   const ParallelOptions& parallel = job.parallel;
-  if (job.model.document_attention) return Refused("--training.document_attention");
   if (parallel.gradients != "sum") return Refused("--parallelism.gradients=" + parallel.gradients);
   if (parallel.wide_tensor_gradients) return Refused("--parallelism.tensor_gradients=wide");
   if (job.reduce_first) return Refused("--parallelism.reduce_before_scatter");
@@ -220,7 +219,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
   std::string weights = folder + "/weights.safetensors";
   HEDDLE_RETURN_IF_ERROR(WriteWeights(model, params, weights));
   std::string data;
-  if (job.job.dataset != "synthetic" || job.job.document_boundaries) {
+  if (job.job.dataset != "synthetic" || job.job.document_boundaries || model.batch.documents) {
     data = folder + "/data.safetensors";
     HEDDLE_RETURN_IF_ERROR(WriteData(job, dataset, data));
   }
@@ -242,9 +241,11 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"split_loss", layout.split_loss},
       {"context", layout.context},
       {"context_heads", layout.context_heads},
+      {"context_latents", GathersLatents(job.step.plan)},
       {"head_tail", layout.head_tail},
       {"rows", job.model.local_batch_size},
       {"seq_len", model.batch.seq_len},
+      {"documents", model.batch.documents},
       {"steps", job.train.steps},
       {"accumulated", job.accumulated},
       {"seed", job.train.seed},

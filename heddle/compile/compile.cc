@@ -138,6 +138,15 @@ bool HasBackward(const Module& module) {
   });
 }
 
+bool Recomputes(const Module& module) {
+  return std::ranges::any_of(module.graphs, [](const Graph& graph) {
+    return std::ranges::any_of(graph.nodes(), [&](NodeId id) {
+      return graph[id].result_count > 0 &&
+             graph[graph[id].first_result].keep == Keep::kPreferRecompute;
+    });
+  });
+}
+
 Result<Pipeline> FinalPasses(const PlanDecisions& decisions, const CompileOptions& options,
                              std::vector<std::string>& notes) {
   HEDDLE_TRY(Pipeline passes,
@@ -176,6 +185,9 @@ Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
                              : CheckpointPipeline(*decisions.checkpoint);
     HEDDLE_TRY(passes, ParsePipeline("clean, " + policy, Passes(), Author::kProgram));
   }
+  // Latents of context parallelism are gathered again.
+  if (passes.empty() && Recomputes(lowered))
+    passes = OwnPipeline(fmt::format("clean, {}", kCarryOut));
   if (decisions.stages) {
     // Each stage is one micro-batch of a clean graph.
     Pipeline unroll =

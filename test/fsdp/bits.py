@@ -35,7 +35,8 @@ class Job:
 
 
 def degrees(mesh):
-    names = {"shard": "data_parallel_shard", "replicate": "data_parallel_replicate", "tensor": "tensor_parallel"}
+    names = {"shard": "data_parallel_shard", "replicate": "data_parallel_replicate", "tensor": "tensor_parallel",
+             "context": "context_parallel", "expert": "expert_parallel"}
     return [f"--parallelism.{names[kind]}_degree={degree}" for kind, degree in mesh.items()]
 
 
@@ -48,6 +49,21 @@ def against_eager(product):
                       [f"--model={model}", f"--precision={precision}", f"--runtime.reducer={reducer}",
                        f"--parallelism.fsdp_reshard_after_forward={policy}", f"--compile.prefetch_forward={depth}",
                        f"--compile.prefetch_backward={depth}", *degrees(MESHES[mesh])])
+
+
+def context():
+    """Ranks that share the positions of sequences."""
+    meshes = {"dp=2 x cp=2": {"shard": 2, "context": 2}, "cp=4": {"context": 4}, "cp=2 x tp=2": {"context": 2, "tensor": 2},
+              "hsdp=2x2 x cp=2": {"replicate": 2, "shard": 2, "context": 2}, "dp=2 x cp=2 x ep=2": {"shard": 2, "context": 2, "expert": 2}}
+    ways = {"head-tail": ["method=allgather"], "in order": ["method=allgather", "load_balancer=none"], "ulysses": ["method=ulysses"]}
+    models = {"llama3": [], "qwen3": [], "qwen3 mixture": ["--flavor=debugmodel_moe"], "deepseek_v3": []}
+    for (model, flavor), (mesh, ranks), (way, flags), precision in itertools.product(models.items(), meshes.items(), ways.items(), ("f32", "bf16")):
+        if "expert" in ranks and model in ("llama3", "qwen3"):
+            continue
+        for documents in ([], ["--training.document_attention"]) if mesh == "dp=2 x cp=2" else ([],):
+            name = f"{model} {mesh} {way} {precision}{' documents' if documents else ''}"
+            yield Job(name, [f"--model={model.split()[0]}", *flavor, f"--precision={precision}", *degrees(ranks), *documents,
+                             *(f"--parallelism.context_parallel_{flag}" for flag in flags)], seq_len=32, steps=10)
 
 
 def without_buckets():
@@ -77,7 +93,12 @@ def few():
     # A mixture without shared experts: they are in the payload of their layer.
     mixture = next(job for job in against_eager(product=False) if job.name.startswith("deepseek_v3 fsdp=4 x tp=2 always f32 gloo"))
     eager_mixture = Job(mixture.name, [*mixture.flags, "--model.n_layers=2"], steps=2)
-    return ([Job(job.name, job.flags + small) for job in eager] + [eager_mixture] +
+    parts = [job for job in context() if job.name in ("llama3 cp=4 head-tail bf16", "deepseek_v3 dp=2 x cp=2 x ep=2 head-tail bf16",
+                                                      "qwen3 dp=2 x cp=2 ulysses f32 documents")]
+    # Two layers: DeepSeek's first one has no experts. Its heads have sizes of their own.
+    narrow = {"llama3": small[1:], "qwen3": small[1:], "deepseek_v3": ["--model.dim=64", "--model.n_heads=4"]}
+    parts = [Job(job.name, [*job.flags, "--model.n_layers=2", *narrow[job.name.split()[0]]], seq_len=32, steps=3) for job in parts]
+    return ([Job(job.name, job.flags + small) for job in eager] + [eager_mixture] + parts +
             [Job(job.name, job.flags + small, job.differs, job.seq_len, steps=3) for job in order])
 
 
@@ -100,7 +121,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     arguments = parser.parse_args()
     if arguments.all or arguments.product or arguments.only:
-        jobs = [*against_eager(arguments.product), *without_buckets(), *payload_order([64, 128, 256])]
+        jobs = [*against_eager(arguments.product), *context(), *without_buckets(), *payload_order([64, 128, 256])]
     else:
         jobs = few()
     jobs = [job for job in jobs if arguments.only in job.name]

@@ -35,10 +35,12 @@ def model(family, flavor, **sizes):
             *(f"--model.{name}={size}" for name, size in fields.items())]
 
 
-def mesh(shard=1, replicate=1, tensor=1, expert=1):
+def mesh(shard=1, replicate=1, tensor=1, expert=1, context=1, method=""):
     degrees = {"data_parallel_shard": shard, "data_parallel_replicate": replicate,
-               "tensor_parallel": tensor, "expert_parallel": expert}
-    return [f"--parallelism.{name}_degree={degree}" for name, degree in degrees.items()
+               "tensor_parallel": tensor, "expert_parallel": expert, "context_parallel": context}
+    how = {"": [], "ulysses": ["method=ulysses"], "headtail": ["load_balancer=headtail"],
+           "in order": ["method=allgather", "load_balancer=none"]}[method]
+    return [f"--parallelism.context_parallel_{flag}" for flag in how] + [f"--parallelism.{name}_degree={degree}" for name, degree in degrees.items()
             if degree > 1]
 
 
@@ -88,6 +90,10 @@ def few_jobs():
                 QWEN + mesh(2) + steps() + VALIDATION
                 + ["--training.dataset=text", "--optimizer.decay_vectors=false"]),
             Job("deepseek_v3 671B fsdp=2 f32", DEEPSEEK_LARGE + mesh(2) + steps()),
+            Job("llama3 fsdp=2 x cp=2 bf16, head-tail",
+                LLAMA + mesh(2, context=2, method="headtail") + steps(precision="bf16")),
+            Job("deepseek_v3 cp=2 f32, documents",
+                DEEPSEEK + mesh(context=2) + steps() + ["--training.document_attention"]),
             Job("unbucketed sums of odd sizes",
                 ODD + mesh(4) + steps(1) + ["--compile.passes=clean"], DIFFERS,
                 "step 1 differs: rank")]
@@ -116,6 +122,20 @@ def refusals(folder):
                 "--runtime.reducer=tree")]
 
 
+def context_jobs():
+    """Parts of sequences, gathered and exchanged by hand over Gloo."""
+    models = {"llama3": LLAMA, "qwen3": QWEN, "qwen3 mixture": MIXTURE, "deepseek_v3": DEEPSEEK}
+    meshes = [(4, method, mesh(context=4, method=method)) for method in ("ulysses", "headtail")]
+    meshes += [(2, method, mesh(2, context=2, method=method)) for method in ("ulysses", "in order")]
+    meshes.append((2, "replicas", mesh(1, 2, context=2, method="headtail")))
+    documents = ["--training.document_attention"]
+    meshes += [(ranks, f"{method} documents", flags + documents) for ranks, method, flags in
+               [(1, "whole", mesh(2)), *meshes[:3]]]
+    return [(f"{name} cp={ranks} {method} {precision}", sizes + flags + steps(10, 16, precision))
+            for name, sizes in models.items() for ranks, method, flags in meshes
+            for precision in ("f32", "bf16")]
+
+
 def jobs_in(precision):
     debug, own, two = model("llama3", "debugmodel"), steps(precision=precision), mesh(2, tensor=2)
     meshes = [(f"fsdp={world}", mesh(world)) for world in (1, 2, 3, 4, 8)]
@@ -140,7 +160,7 @@ def jobs_in(precision):
 
 
 def many_jobs():
-    jobs = jobs_in("f32") + jobs_in("bf16")
+    jobs = jobs_in("f32") + jobs_in("bf16") + context_jobs()
     bf16, llama, mixture = steps(precision="bf16"), LLAMA + mesh(2) + steps(), MIXTURE + mesh(2)
     jobs += [(f"llama3 {name}", LLAMA + flags + steps()) for name, flags in
              (("ddp=2", mesh(1, 2)), ("tp=2", mesh(tensor=2)), ("ddp=2 x tp=2", mesh(1, 2, 2)),

@@ -11,6 +11,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "heddle/compile/manager/manager.h"
+#include "heddle/compile/passes/passes.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/analysis/stats.h"
 #include "heddle/run/runtime/shards.h"
@@ -161,11 +163,38 @@ TEST(Context, CollectivesMoveTheBytesOfTheFormulas) {
   }
 }
 
+// Recomputes what is marked, as compilation does.
+void Recompute(Module& module) {
+  Result<compile::RunReport> done = compile::RunPipeline(
+      module, *compile::ParsePipeline("clean, rematerialize", compile::Passes()));
+  ASSERT_TRUE(done.ok()) << Format(done.diagnostics());
+}
+
+TEST(Context, LatentsMoveInPlaceOfKeysAndValues) {
+  constexpr int64_t kPositions = 32;
+  for (int64_t ranks : {2, 4}) {
+    for (DType dtype : {DType::kF32, DType::kBF16}) {
+      SmallJob job({"deepseek_v3", "debugmodel", dtype}, Ranks(ranks, kHeadTail), /*rows=*/1,
+                   kPositions);
+      const run::ModelConfig& config = job.model().config;
+      const int64_t latents =
+          config.n_layers * kPositions * (config.mla.kv_rank + config.mla.rope_dim);
+      const int64_t size = dtype == DType::kF32 ? 4 : 2;
+      Recompute(job.local());
+      const std::map<std::string, int64_t> expected = {{"fwd all_gather", latents * size},
+                                                       {"bwd all_gather", latents * size},
+                                                       {"bwd reduce_scatter", latents * 4}};
+      EXPECT_EQ(BytesMoved(job.local()), expected) << ranks << " ranks, " << Name(dtype);
+    }
+  }
+}
+
 // Bytes of activations for 32 more positions, which leaves out weights.
-int64_t KeptActivations(const Layout& layout) {
-  const Debug debug{"llama3", "debugmodel", DType::kF32};
+int64_t KeptActivations(const Layout& layout, const char* family = "llama3") {
+  const Debug debug{family, "debugmodel", DType::kF32};
   auto kept = [&](int64_t positions) {
     SmallJob job(debug, layout, /*rows=*/1, positions);
+    Recompute(job.local());
     return KeptForBackward(job.local().graphs[0]).value;
   };
   return kept(64) - kept(32);
@@ -181,6 +210,13 @@ TEST(Context, ARankKeepsItsShareOfActivations) {
     EXPECT_EQ(KeptActivations(Ranks(ranks, kHeadTail)) * ranks, whole);
     EXPECT_EQ(KeptActivations(Ranks(ranks, kByHeads)) * ranks, whole + outputs);
   }
+}
+
+// Keys and values from latents are computed again, so ranks keep even less.
+TEST(Context, ARankKeepsItsShareOfLatents) {
+  const int64_t whole = KeptActivations(kOneRank, "deepseek_v3");
+  for (int64_t ranks : {2, 4})
+    EXPECT_LT(KeptActivations(Ranks(ranks, kHeadTail), "deepseek_v3") * ranks, whole);
 }
 
 }  // namespace

@@ -53,6 +53,9 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
                               preset);
   compile::Plan plan = *compile::MakePlan(whole.graphs[0], Mesh(std::move(axes)),
                                           model_->config.family->rules(), preset);
+  layout_.context_split.latents = std::ranges::any_of(
+      plan.modules,
+      [](const compile::PlanModule& module) { return module.in && module.why == Why::kContext; });
   local_ = Parallelized(std::move(whole), plan);
 }
 

@@ -119,17 +119,20 @@ at::Tensor Joined(const std::vector<KernelCall>& calls, const std::vector<at::Te
 
 // Queries stay split by position.
 struct Gathered : torch::autograd::Function<Gathered> {
-  // Gathers all positions and sorts them.
-  static at::Tensor Gather(const GroupRank& rank, bool head_tail, const at::Tensor& own) {
-    at::Tensor all = rank.group->Gather(rank.member, own, kPositions);
-    return all.index_select(kPositions,
-                            at::argsort(AllPositions(rank, head_tail, own.size(kPositions))));
-  }
-  // Sums the gradients of all positions, and returns those of this rank's positions.
-  static at::Tensor Reduce(const GroupRank& rank, bool head_tail, const at::Tensor& grad,
+  // Gathers all positions, unless this rank has them, and sorts them.
+  static at::Tensor Gather(const GroupRank& rank, const ContextSplit& split,
                            const at::Tensor& own) {
-    at::Tensor in_order =
-        grad.index_select(kPositions, AllPositions(rank, head_tail, own.size(kPositions)));
+    at::Tensor all = split.latents ? own : rank.group->Gather(rank.member, own, kPositions);
+    int64_t part = all.size(kPositions) / rank.group->members();
+    return all.index_select(kPositions, at::argsort(AllPositions(rank, split.head_tail, part)));
+  }
+  // Sums the gradients of all positions, and returns those of this rank's positions. Gradients of
+  // keys and values from latents are not summed here.
+  static at::Tensor Reduce(const GroupRank& rank, const ContextSplit& split,
+                           const at::Tensor& grad) {
+    int64_t part = grad.size(kPositions) / rank.group->members();
+    at::Tensor in_order = grad.index_select(kPositions, AllPositions(rank, split.head_tail, part));
+    if (split.latents) return Stored(in_order);
     // Sums tensors as they are stored: positions before heads.
     at::Tensor sum =
         rank.group->ReduceScatter(rank.member, Widened(in_order).transpose(kHeads, kPositions), 1);
@@ -138,13 +141,13 @@ struct Gathered : torch::autograd::Function<Gathered> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query,
                             const at::Tensor& key, const at::Tensor& value,
                             const std::optional<at::Tensor>& places, const GroupRank* rank,
-                            bool head_tail, std::optional<double> scale) {
+                            ContextSplit split, std::optional<double> scale) {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     at::Tensor documents = places.value_or(at::Tensor());
-    at::Tensor keys = Gather(*rank, head_tail, key);
-    at::Tensor values = Gather(*rank, head_tail, value);
-    std::vector<KernelCall> calls =
-        CallsFor(PiecesOf(*rank, head_tail, query.size(kPositions)), query.size(0), documents);
+    at::Tensor keys = Gather(*rank, split, key);
+    at::Tensor values = Gather(*rank, split, value);
+    std::vector<KernelCall> calls = CallsFor(
+        PiecesOf(*rank, split.head_tail, query.size(kPositions)), query.size(0), documents);
     std::vector<at::Tensor> outs;
     std::vector<at::Tensor> logsumexps;
     for (const KernelCall& call : calls) {
@@ -158,7 +161,8 @@ struct Gathered : torch::autograd::Function<Gathered> {
     context->save_for_backward({query, key, value, out, Joined(calls, logsumexps), documents});
     context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
     context->saved_data["member"] = rank->member;
-    context->saved_data["head_tail"] = head_tail;
+    context->saved_data["head_tail"] = split.head_tail;
+    context->saved_data["latents"] = split.latents;
     context->saved_data["scale"] = scale;
     return out;
   }
@@ -166,12 +170,13 @@ struct Gathered : torch::autograd::Function<Gathered> {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     GroupRank rank{reinterpret_cast<ThreadGroup*>(context->saved_data["group"].toInt()),
                    context->saved_data["member"].toInt()};
-    bool head_tail = context->saved_data["head_tail"].toBool();
+    ContextSplit split{.head_tail = context->saved_data["head_tail"].toBool(),
+                       .latents = context->saved_data["latents"].toBool()};
     variable_list saved = context->get_saved_variables();
-    at::Tensor keys = Gather(rank, head_tail, saved[1]);
-    at::Tensor values = Gather(rank, head_tail, saved[2]);
-    std::vector<KernelCall> calls =
-        CallsFor(PiecesOf(rank, head_tail, saved[0].size(kPositions)), saved[0].size(0), saved[5]);
+    at::Tensor keys = Gather(rank, split, saved[1]);
+    at::Tensor values = Gather(rank, split, saved[2]);
+    std::vector<KernelCall> calls = CallsFor(
+        PiecesOf(rank, split.head_tail, saved[0].size(kPositions)), saved[0].size(0), saved[5]);
     std::vector<at::Tensor> queries;
     at::Tensor key_sum;
     at::Tensor value_sum;
@@ -190,8 +195,8 @@ struct Gathered : torch::autograd::Function<Gathered> {
     }
     // A rank rounds its sum.
     return {Stored(Joined(calls, queries)),
-            Reduce(rank, head_tail, key_sum.to(saved[1].scalar_type()), saved[1]),
-            Reduce(rank, head_tail, value_sum.to(saved[2].scalar_type()), saved[2]),
+            Reduce(rank, split, key_sum.to(saved[1].scalar_type())),
+            Reduce(rank, split, value_sum.to(saved[2].scalar_type())),
             {},
             {},
             {},
@@ -217,6 +222,20 @@ struct Swap : torch::autograd::Function<Swap> {
     GroupRank rank{reinterpret_cast<ThreadGroup*>(context->saved_data["group"].toInt()),
                    context->saved_data["member"].toInt()};
     return {Do(rank, grads[0], !context->saved_data["to_heads"].toBool()), {}, {}};
+  }
+};
+
+struct AllLatents : torch::autograd::Function<AllLatents> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const GroupRank* rank) {
+    context->saved_data["group"] = reinterpret_cast<int64_t>(rank->group);
+    context->saved_data["member"] = rank->member;
+    return rank->group->Gather(rank->member, x, 1);
+  }
+  static variable_list backward(AutogradContext* context, const variable_list& grads) {
+    auto* group = reinterpret_cast<ThreadGroup*>(context->saved_data["group"].toInt());
+    int64_t member = context->saved_data["member"].toInt();
+    at::Tensor sum = group->ReduceScatter(member, Widened(grads[0]), 1);
+    return {sum.to(grads[0].scalar_type()), {}};
   }
 };
 
@@ -290,8 +309,12 @@ at::Tensor ContextAttention(const GroupRank& rank, const ContextSplit& split,
   if (split.heads) return AttendByHeads(rank, inputs);
   std::optional<at::Tensor> places;
   if (inputs.documents.defined()) places = inputs.documents;
-  return Gathered::apply(inputs.query, inputs.key, inputs.value, places, &rank, split.head_tail,
+  return Gathered::apply(inputs.query, inputs.key, inputs.value, places, &rank, split,
                          inputs.scale);
+}
+
+at::Tensor GatherLatents(const GroupRank& rank, const at::Tensor& latents) {
+  return AllLatents::apply(latents, &rank);
 }
 
 }  // namespace heddle::run

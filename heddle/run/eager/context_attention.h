@@ -21,6 +21,9 @@ struct ContextSplit {
   // A rank has two parts of the positions: one from the head of the sequence and one, as far from
   // the end, from its tail.
   bool head_tail = false;
+  // Keys and values are expanded from gathered latents: every rank has those of all positions, in
+  // the order of ranks.
+  bool latents = false;
 };
 
 // Returns the positions that one of `parts` ranks has.
@@ -30,5 +33,8 @@ at::Tensor EagerPositions(int64_t whole, int64_t parts, int64_t part, bool head_
 // gradients of keys and values over ranks, or over repeated heads, in f32.
 at::Tensor ContextAttention(const GroupRank& rank, const ContextSplit& split,
                             const AttentionInputs& inputs);
+
+// Gathers latents, [batch, positions, ...]. Sums their gradients over ranks in f32.
+at::Tensor GatherLatents(const GroupRank& rank, const at::Tensor& latents);
 
 }  // namespace heddle::run

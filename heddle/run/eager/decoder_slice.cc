@@ -249,6 +249,10 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
       return ContextAttention(*options_.context, options_.context_split, inputs);
     });
   }
+  if (options_.context && options_.context_split.latents) {
+    weights.GatherLatents(
+        [this](const at::Tensor& latents) { return GatherLatents(*options_.context, latents); });
+  }
   at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     ScopeGuard scope(fmt::format("layers.{}", layer));

@@ -93,11 +93,17 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
   std::vector<at::Tensor> latent =
       Linear(weights, "wkv_a", x).split_with_sizes({mla.kv_rank, mla.rope_dim}, -1);
   // All heads share one rotated part.
-  at::Tensor k_rope = RotatePairs(latent[1].unsqueeze(2), rotations);
-  at::Tensor kv = Linear(weights, "wkv_b", RmsNorm(weights, "kv_norm", latent[0], mla.norm_eps));
-  kv = kv.view({batch, positions, -1, mla.nope_dim + mla.v_dim});
+  at::Tensor k_rope = weights.Gathered(RotatePairs(latent[1].unsqueeze(2), rotations));
+  at::Tensor normed = weights.Gathered(RmsNorm(weights, "kv_norm", latent[0], mla.norm_eps));
+  at::Tensor kv = Linear(weights, "wkv_b", normed);
+  kv = kv.view({batch, kv.size(1), -1, mla.nope_dim + mla.v_dim});
   std::vector<at::Tensor> kv_parts = kv.split_with_sizes({mla.nope_dim, mla.v_dim}, -1);
-  at::Tensor k = at::cat({kv_parts[0], k_rope.expand({-1, -1, q.size(2), -1})}, -1);
+  {
+    // A module of its own, so that plans can state how ranks get the part that heads share.
+    ScopeGuard shared("k_rope");
+    k_rope = k_rope.expand({-1, -1, q.size(2), -1});
+  }
+  at::Tensor k = at::cat({kv_parts[0], k_rope}, -1);
 
   double stretch =
       c.rope.scaling == RopeScaling::kYarn ? 0.1 * mla.mscale * std::log(c.rope.factor) + 1.0 : 1.0;
@@ -137,6 +143,9 @@ compile::ParallelRules Rules() {
   // Splits the projections from latents by head. The latents are replicated.
   rules.weights.push_back({"**.attention.wq_b.weight", 0});
   rules.weights.push_back({"**.attention.wkv_b.weight", 0});
+  rules.latents = {.narrow = "layers.*.attention.wkv_a.weight",
+                   .wide = "layers.*.attention.wkv_b.weight",
+                   .readers = {{"layers.*.attention.wkv_b", 3}, {"layers.*.attention.k_rope", 4}}};
   return rules;
 }
 

@@ -78,6 +78,9 @@ struct AttentionInputs {
 // A fused kernel for causal attention. The rank may have a part of the positions.
 using FusedAttention = std::function<at::Tensor(const AttentionInputs& inputs)>;
 
+// Gathers latents, [batch, positions, ...], over ranks with different positions.
+using LatentGather = std::function<at::Tensor(const at::Tensor& latents)>;
+
 // Weights and buffers by their full names.
 class ModelWeights {
  public:
@@ -115,6 +118,12 @@ class ModelWeights {
   // Replaces the kernels of attention. By default, all positions are local.
   void ReplaceAttention(FusedAttention attention) { attention_ = std::move(attention); }
   const FusedAttention& attention() const { return attention_; }
+  // Sets how ranks with different positions get the latents of all positions. By default, all
+  // positions are local.
+  void GatherLatents(LatentGather gather) { gather_ = std::move(gather); }
+  at::Tensor Gathered(const at::Tensor& latents) const {
+    return gather_ ? gather_(latents) : latents;
+  }
 
  private:
   static std::string FullName(std::string_view name);
@@ -129,6 +138,7 @@ class ModelWeights {
   StepNumerics numerics_;
   ExpertSpread spread_;
   FusedAttention attention_;
+  LatentGather gather_;
 };
 
 // Casts to f32, unless the tensor is f64.

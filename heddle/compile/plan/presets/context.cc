@@ -28,8 +28,34 @@ void SplitPositions(PlanDraft& draft) {
   }
 }
 
+// The rows of a weight on a tensor-parallel rank; 0 if the graph lacks it.
+int64_t RowsOf(const PlanDraft& draft, const std::string& pattern) {
+  size_t param = 0;
+  for (const Input& input : draft.graph.inputs()) {
+    if (input.role != InputRole::kParam) continue;
+    const Axes& split = draft.plan.params[param++].compute.splits[0];
+    if (MatchesPattern(pattern, input.label))
+      return draft.graph.types().dims(draft.graph.type(input.value))[0] /
+             draft.plan.mesh.Size(split);
+  }
+  return 0;
+}
+
+void GatherLatents(PlanDraft& draft) {
+  const LatentRule& rule = *draft.rules.latents;
+  if (RowsOf(draft, rule.narrow) >= RowsOf(draft, rule.wide)) return;
+  for (const LatentRule::Reader& reader : rule.readers) {
+    PlanModule module{.pattern = reader.pattern, .why = Why::kContext};
+    module.in = BoundaryPlacement{{}, reader.rank};
+    module.in->placement.splits.resize(reader.rank);
+    module.in->placement.splits[0] = draft.data;
+    draft.plan.modules.push_back(std::move(module));
+  }
+}
+
 void Context(PlanDraft& draft, AxisId) {
   SplitPositions(draft);
+  if (draft.rules.latents && !draft.options.context_heads) GatherLatents(draft);
   for (size_t i = 0; i < draft.rules.layers.size(); ++i) {
     if (!draft.rules.layers[i].mixes_positions) continue;
     draft.plan.modules[i].context = draft.context;

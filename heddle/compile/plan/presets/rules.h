@@ -2,6 +2,7 @@
 // families' files.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,21 @@ struct LayerRule {
   Why why = Why::kTensor;
 };
 
+// Keys and values that a layer expands from latents. If these are narrower, context-parallel ranks
+// gather the latents, and each expands the keys and values of all positions.
+struct LatentRule {
+  // The weight whose rows are the latents' elements, and the one whose rows are those of keys and
+  // values.
+  std::string narrow;
+  std::string wide;
+  // The modules that read latents, with the rank of their inputs, [batch, positions, ...].
+  struct Reader {
+    std::string pattern;
+    size_t rank;
+  };
+  std::vector<Reader> readers;
+};
+
 struct ParallelRules {
   std::vector<WeightRule> weights;
   // Stacks of experts' weights, which expert parallelism splits along dimension 0.
@@ -40,6 +56,7 @@ struct ParallelRules {
   std::vector<LayerRule> layers;
   // Buffers whose first dimension is the position in the sequence.
   std::vector<std::string> positions = {};
+  std::optional<LatentRule> latents = {};
 };
 
 }  // namespace heddle::compile

@@ -26,6 +26,8 @@ class Context:
         self.loss_terms = []
         # With context parallelism: the positions of this rank.
         self.positions = None
+        # The place of each position in its document; None: a row is one document.
+        self.documents = None
 
 
 def wide(x):
@@ -70,13 +72,14 @@ def angles_of(size, seq_len, model):
 
 def rotate_pairs(x, rotations):
     pairs = torch.view_as_complex(wide(x).reshape(*x.shape[:-1], -1, 2))
-    turned = pairs * rotations.view(1, x.shape[1], 1, -1)
+    turned = pairs * rotations.view(-1, x.shape[1], 1, rotations.shape[-1])
     return torch.view_as_real(turned).flatten(-2).type_as(x)
 
 
 def rotate_halves(x, rotations):
     low, high = x.chunk(2, -1)
-    cosines, sines = (part.to(x.dtype).view(1, x.shape[1], 1, -1) for part in rotations)
+    cosines, sines = (part.to(x.dtype).view(-1, x.shape[1], 1, part.shape[-1])
+                      for part in rotations)
     return x * cosines + torch.cat([-high, low], -1) * sines
 
 
@@ -91,7 +94,9 @@ def attend(q, k, v, context, scale=None):
         # The fused kernels need values as wide as queries.
         v = F.pad(v, (0, q.shape[-1] - size))
     if context.positions:
-        return positions.attend(q, k, v, context.positions, scale)[..., :size]
+        return positions.attend(q, k, v, context.documents, context.positions, scale)[..., :size]
+    if context.documents is not None:
+        return positions.attend_whole(q, k, v, context.documents, scale)[..., :size]
     if context.attention == "cudnn":
         out = torch.ops.aten._scaled_dot_product_cudnn_attention(
             q, k, v, None, True, 0.0, True, False, scale=scale)[0]

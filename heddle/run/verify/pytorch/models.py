@@ -10,7 +10,7 @@ from torch import nn
 
 from experts import Mixture
 from layers import FeedForward, angles_of, attend, linear, rotate_halves, rotate_pairs, wide
-
+from positions import Latents
 
 ROTATE_HALVES = ("qwen2", "qwen3", "olmo2")
 
@@ -90,7 +90,11 @@ class LatentAttention(nn.Module):
         q = torch.cat([q_nope, rotate_pairs(q_rope, rotations)], -1)
         latent, k_rope = self.wkv_a(x).split([self.rank, self.rope], -1)
         k_rope = rotate_pairs(k_rope.unsqueeze(2), rotations)
-        kv = self.wkv_b(self.kv_norm(latent)).view(*shape, self.heads, self.nope + self.values)
+        latent = self.kv_norm(latent)
+        own = self.context.positions
+        if own and own.latents:
+            k_rope, latent = Latents.apply(k_rope, own), Latents.apply(latent, own)
+        kv = self.wkv_b(latent).view(*latent.shape[:2], self.heads, self.nope + self.values)
         k_nope, v = kv.split([self.nope, self.values], -1)
         k = torch.cat([k_nope, k_rope.expand(-1, -1, self.heads, -1)], -1)
         out = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), self.context,
@@ -132,6 +136,7 @@ class Decoder(nn.Module):
 
     def __init__(self, m, seq_len, context):
         super().__init__()
+        self.context = context
         self.tok_embeddings = nn.Embedding(m["vocab_size"], m["dim"])
         self.layers = nn.ModuleDict({str(i): Block(m, context, i) for i in range(m["n_layers"])})
         self.norm = nn.RMSNorm(m["dim"], eps=m["norm_eps"])
@@ -161,9 +166,13 @@ class Decoder(nn.Module):
                           else rotations[positions])
 
     def forward(self, tokens):
-        x = self.tok_embeddings(tokens)
+        x, rotations = self.tok_embeddings(tokens), self.rotations
+        places = self.context.documents
+        if places is not None:
+            several = isinstance(rotations, tuple)
+            rotations = tuple(t[places] for t in rotations) if several else rotations[places]
         for block in self.layers.values():
-            x = block(x, self.rotations)
+            x = block(x, rotations)
         return self.output(self.norm(x))
 
 

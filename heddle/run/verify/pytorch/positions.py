@@ -23,6 +23,8 @@ class Positions:
         pieces = [[parts[r], parts[-1 - r]] if job["head_tail"] else [parts[r]]
                   for r in range(ranks)]
         self.by_heads, self.group, self.ranks = job["context_heads"], group, ranks
+        # Keys and values come from latents of all positions, in the order of ranks.
+        self.latents = job["context_latents"]
         self.rank = part % ranks
         self.pieces = pieces[self.rank]
         self.own = torch.cat(self.pieces)
@@ -35,65 +37,111 @@ class Positions:
         return torch.cat(parts, dim)
 
     def gather_sorted(self, part):
-        return self.gather(part, 2)[:, :, torch.argsort(self.all)]
+        whole = part if self.latents else self.gather(part, 2)
+        return whole[:, :, torch.argsort(self.all)]
 
     def reduce(self, whole, dtype):
         """The sum over ranks, in f32, for this rank's positions. Tensors move as they are stored,
         with positions before heads."""
         whole = whole.to(dtype)[:, :, self.all].transpose(1, 2)
-        wide = whole.float() if dtype == torch.bfloat16 else whole
-        batch, length, heads, size = wide.shape
-        by_rank = wide.reshape(batch, self.ranks, length // self.ranks, heads, size).transpose(0, 1)
+        # The gradients of latents are summed instead.
+        return (whole.contiguous() if self.latents else self.reduce_stored(whole)).transpose(1, 2)
+
+    def reduce_stored(self, whole):
+        wide = whole.float() if whole.dtype == torch.bfloat16 else whole
+        batch, length, *rest = wide.shape
+        by_rank = wide.reshape(batch, self.ranks, length // self.ranks, *rest).transpose(0, 1)
         own = wide.new_empty(by_rank[0].numel())
         dist.reduce_scatter_tensor(own, by_rank.flatten(), group=self.group)
-        return own.view(by_rank[0].shape).to(dtype).transpose(1, 2)
+        return own.view(by_rank[0].shape).to(whole.dtype)
+
+
+class Latents(torch.autograd.Function):
+    """Gathers latents, [batch, positions, ...], and sums their gradients."""
+
+    @staticmethod
+    def forward(context, x, positions):
+        context.positions = positions
+        return positions.gather(x, 1)
+
+    @staticmethod
+    def backward(context, grad):
+        return context.positions.reduce_stored(grad), None
+
+
+class Call:
+    """A call of the kernel: the queries of some rows with consecutive positions, and the keys from
+    the first that they see."""
+
+    def __init__(self, rows, at, piece, first):
+        self.rows, self.at, self.piece, self.first = rows, at, piece, first
+        self.end = int(piece[-1]) + 1
+
+    def own(self, x):
+        return x[self.rows, :, self.at:self.at + len(self.piece)]
+
+    def seen(self, x):
+        return x[self.rows, :, self.first:self.end]
+
+    def mask(self, dtype):
+        later = torch.arange(self.first, self.end).unsqueeze(0) > self.piece.unsqueeze(1)
+        return torch.zeros(later.shape, dtype=dtype).masked_fill_(later, -torch.inf)
+
+
+def calls_for(pieces, documents):
+    """A list for each row, or one for all rows without documents."""
+    starts = [sum(len(piece) for piece in pieces[:i]) for i in range(len(pieces))]
+    if documents is None:
+        return [[Call(slice(None), at, piece, 0) for at, piece in zip(starts, pieces)]]
+    rows = []
+    for row, places in enumerate(documents):
+        calls = []
+        for at, piece in zip(starts, pieces):
+            firsts, counts = torch.unique_consecutive(piece - places[at:at + len(piece)],
+                                                      return_counts=True)
+            for first, part in zip(firsts.tolist(), piece.split(counts.tolist())):
+                calls.append(Call(slice(row, row + 1), at, part, first))
+                at += len(part)
+        rows.append(calls)
+    return rows
 
 
 class Gathered(torch.autograd.Function):
     """Attention of this rank's queries over the keys of all ranks."""
 
     @staticmethod
-    def mask(piece, dtype):
-        keys = torch.arange(int(piece[-1]) + 1)
-        later = keys.unsqueeze(0) > piece.unsqueeze(1)
-        return torch.zeros(later.shape, dtype=dtype).masked_fill_(later, -torch.inf)
-
-    @staticmethod
-    def forward(context, q, k, v, positions, scale):
+    def forward(context, q, k, v, documents, positions, scale):
         keys, values = positions.gather_sorted(k), positions.gather_sorted(v)
-        outs, sums, at = [], [], 0
-        for piece in positions.pieces:
-            mask, end = Gathered.mask(piece, q.dtype), int(piece[-1]) + 1
-            out, logsumexp = FORWARD(q[:, :, at:at + len(piece)], keys[:, :, :end],
-                                     values[:, :, :end], 0.0, False, attn_mask=mask, scale=scale)
-            outs.append(out)
-            sums.append(logsumexp)
-            at += len(piece)
-        out = stored(torch.cat(outs, 2))
-        context.save_for_backward(q, k, v, out, torch.cat(sums, 2))
-        context.rest = positions, scale
+        results = [[FORWARD(call.own(q), call.seen(keys), call.seen(values), 0.0, False,
+                            attn_mask=call.mask(q.dtype), scale=scale) for call in row]
+                   for row in calls_for(positions.pieces, documents)]
+        out, sums = (torch.cat([torch.cat([both[i] for both in row], 2) for row in results])
+                     for i in range(2))
+        out = stored(out)
+        context.save_for_backward(q, k, v, out, sums)
+        context.rest = documents, positions, scale
         return out
 
     @staticmethod
     def backward(context, grad):
         q, k, v, out, logsumexp = context.saved_tensors
-        positions, scale = context.rest
+        documents, positions, scale = context.rest
         keys, values = positions.gather_sorted(k), positions.gather_sorted(v)
         wide = torch.float32 if q.dtype == torch.bfloat16 else q.dtype
         key_sum, value_sum = (torch.zeros_like(t, dtype=wide) for t in (keys, values))
-        queries, at = [], 0
-        for piece in positions.pieces:
-            mask, end, here = Gathered.mask(piece, q.dtype), int(piece[-1]) + 1, slice(
-                at, at + len(piece))
-            dq, dk, dv = BACKWARD(grad[:, :, here], q[:, :, here], keys[:, :, :end],
-                                  values[:, :, :end], out[:, :, here], logsumexp[:, :, here], 0.0,
-                                  False, attn_mask=mask, scale=scale)
-            queries.append(dq)
-            key_sum[:, :, :end] += dk
-            value_sum[:, :, :end] += dv
-            at += len(piece)
-        return (stored(torch.cat(queries, 2)), positions.reduce(key_sum, k.dtype),
-                positions.reduce(value_sum, v.dtype), None, None)
+        rows = []
+        for row in calls_for(positions.pieces, documents):
+            queries = []
+            for call in row:
+                dq, dk, dv = BACKWARD(call.own(grad), call.own(q), call.seen(keys),
+                                      call.seen(values), call.own(out), call.own(logsumexp), 0.0,
+                                      False, attn_mask=call.mask(q.dtype), scale=scale)
+                queries.append(dq)
+                call.seen(key_sum).add_(dk)
+                call.seen(value_sum).add_(dv)
+            rows.append(torch.cat(queries, 2))
+        return (stored(torch.cat(rows)), positions.reduce(key_sum, k.dtype),
+                positions.reduce(value_sum, v.dtype), None, None, None)
 
 
 class Swap(torch.autograd.Function):
@@ -131,15 +179,31 @@ class Repeat(torch.autograd.Function):
         return summed.to(grad.dtype).transpose(1, 2), None
 
 
-def attend(q, k, v, positions, scale):
-    """Causal attention over the positions of all ranks."""
+def attend_whole(q, k, v, documents, scale):
+    """Causal attention to all positions of this rank, or of the same document."""
+    if documents is None:
+        return FORWARD(q, k, v, 0.0, True, scale=scale)[0]
+    rows = calls_for([torch.arange(q.shape[2])], documents)
+    outs = []
+    for own, calls in zip(q.split(1), rows):
+        parts = own.split([len(call.piece) for call in calls], 2)
+        outs.append(torch.cat([FORWARD(part, call.seen(k), call.seen(v), 0.0, True, scale=scale)[0]
+                               for part, call in zip(parts, calls)], 2))
+    return torch.cat(outs)
+
+
+def attend(q, k, v, documents, positions, scale):
+    """Causal attention over the positions of all ranks. `documents` are the places of this rank's
+    positions in their documents; None: a row is one document."""
     if not positions.by_heads:
-        return Gathered.apply(q, k, v, positions, scale)
+        return Gathered.apply(q, k, v, documents, positions, scale)
 
     def swapped(x):
         if x.shape[1] % positions.ranks:
             x = Repeat.apply(x, positions.ranks // x.shape[1])
         return Swap.apply(x, positions, True)
 
-    out = FORWARD(swapped(q), swapped(k), swapped(v), 0.0, True, scale=scale)[0]
+    if documents is not None:
+        documents = positions.gather(documents, 1)
+    out = attend_whole(swapped(q), swapped(k), swapped(v), documents, scale)
     return Swap.apply(out, positions, False)

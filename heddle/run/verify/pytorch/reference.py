@@ -151,6 +151,15 @@ def learning_rate(job, step):
 # --- One rank.
 
 
+def places_in_documents(labels):
+    """A document begins with its row, and after a label that does not count."""
+    places = torch.zeros_like(labels)
+    for at in range(1, labels.shape[1]):
+        places[:, at] = torch.where(labels[:, at - 1] == IGNORED, 0, places[:, at - 1] + 1)
+    return places
+
+
+
 def sha256(tensor):
     tensor = local(tensor).detach().cpu().contiguous()
     size = tensor.numel() * tensor.element_size()
@@ -191,7 +200,7 @@ class Rank:
                 owner = self.groups.part % job["expert"]
                 tensor = tensor.chunk(job["expert"])[owner].contiguous()
             tensors[name] = tensor
-        if self.context.positions:
+        if self.context.positions and not job["documents"]:
             model.select_positions(self.context.positions.own)
         # A tied output is not in the file.
         model.load_state_dict(tensors, strict=job["model"]["tied"] != "true")
@@ -236,8 +245,13 @@ class Rank:
         first = batch * self.rows() + part * rows
         tokens, labels = (t.to(self.job["device"])
                           for t in self.batches.read(split, step, first, rows))
+        if self.job["documents"]:
+            self.context.documents = places_in_documents(labels)
         if self.context.positions:
-            tokens, labels = (t[:, self.context.positions.own] for t in (tokens, labels))
+            own = self.context.positions.own
+            tokens, labels = (t[:, own] for t in (tokens, labels))
+            if self.job["documents"]:
+                self.context.documents = self.context.documents[:, own]
         return self.loss_sum(tokens, labels) / count
 
     def train_step(self, step):

@@ -42,6 +42,7 @@ Status Propagator::Walk() {
   // Nodes inserted during the walk already have placements.
   size_t count = graph_.node_count();
   for (uint32_t n = 0; n < count; ++n) HEDDLE_RETURN_IF_ERROR(Visit(NodeId(n)));
+  RecomputeFromLatents();
   if (chosen_ != nullptr) CompareConstants();
   for (const Input& input : graph_.inputs())
     HEDDLE_RETURN_IF_ERROR(FinishOutputs(input.value, NodeId()));
@@ -86,7 +87,7 @@ Status Propagator::Visit(NodeId node) {
   }
   if (!placing->dropped.empty()) RemarkDropped(node, placing->dropped);
   HEDDLE_RETURN_IF_ERROR(Finish(node, placing->results));
-  if (context != nullptr) LeaveAttention(node, before);
+  if (context != nullptr) LeaveAttention(node, before, *context);
   return Done{};
 }
 
@@ -213,6 +214,7 @@ Result<ValueId> Propagator::Cross(ValueId v, NodeId node) {
     boundary.outside_in.try_emplace(rank, At(v));
     HEDDLE_TRY(PlacementId in, AtBoundary(v, *boundary.rule, *boundary.rule->in));
     v = Redistribute(v, in, {.why = boundary.rule->why}, node);
+    if (boundary.rule->why == Why::kContext) latents_.insert(v);
   }
   return v;
 }
@@ -223,7 +225,9 @@ ValueId Propagator::CrossBack(ValueId v, NodeId node, size_t rank,
   for (uint32_t i : left) {
     auto found = boundaries_[i].outside_in.find(rank);
     if (found == boundaries_[i].outside_in.end()) continue;
-    v = Redistribute(v, Summed(found->second), {.why = boundaries_[i].rule->why}, node);
+    v = boundaries_[i].rule->why == Why::kContext
+            ? SumLatents(v, found->second, node)
+            : Redistribute(v, Summed(found->second), {.why = boundaries_[i].rule->why}, node);
     break;
   }
   for (uint32_t i : entered) {

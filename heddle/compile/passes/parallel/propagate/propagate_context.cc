@@ -9,6 +9,10 @@
 // Their gradients are sums over the queries of all ranks. They are reduced in f32, and return to
 // the placements of keys and values.
 //
+// Keys and values of all positions are read as they are, if modules inside gather the latents that
+// they come from: `module "attention.wkv_b" in [dp,-,-] why context`. Backward gathers the latents
+// again. Their gradients are reduced in f32.
+//
 // `context [cp] heads`: each rank computes some heads for all positions. Queries, keys, values and
 // the output move from positions to heads and back. Keys and values with fewer heads than ranks are
 // repeated. Backward reads the heads of forward, which take as much memory as the positions.
@@ -182,13 +186,18 @@ ValueId Propagator::SumHeads(ValueId stored, Dim heads) {
                narrow);
 }
 
-void Propagator::LeaveAttention(NodeId node, const std::vector<PlacementId>& before) {
+void Propagator::LeaveAttention(NodeId node, const std::vector<PlacementId>& before,
+                                const PlanModule& rule) {
   // The output is placed like the queries. In backward, the gradient of the output is operand 0,
   // and each result belongs to the next operand.
   bool backward = IsBackward(node);
   for (size_t r = 0; r < (backward ? 3 : 1); ++r) {
     PlacementId target = Summed(before[backward ? r + 1 : 0]);
     ValueId v = graph_.results(node)[r];
+    // Keys and values of all positions come from latents, which sum the gradients.
+    const Axes& positions = graph_.placements()[target].split(kPositions);
+    bool whole = Without(positions, rule.context) == positions;
+    if (r > 0 && whole && !rule.context_heads) continue;
     if (At(v) == target) continue;
     DType narrow = graph_.types().dtype(graph_.type(v));
     bool partial = !graph_.placements()[At(v)].partials.empty();
@@ -199,6 +208,41 @@ void Propagator::LeaveAttention(NodeId node, const std::vector<PlacementId>& bef
       moved = SumHeads(AddCast(moved, DType::kF32), repeated->second);
     moved = AddCast(moved, narrow);
     returned_[v] = AddTransposed(inserter_.After(moved), moved);
+  }
+}
+
+// Gradients of latents are sums over the queries of all ranks, like those of keys and values. Sums
+// over other axes stay pending.
+ValueId Propagator::SumLatents(ValueId grad, PlacementId latents, NodeId node) {
+  Placement target = graph_.placements()[Summed(latents)];
+  for (const Partial& partial : graph_.placements()[At(grad)].partials) {
+    bool summed = std::ranges::any_of(
+        target.splits, [&](const Axes& axes) { return axes.contains(partial.axis); });
+    if (!summed) target.partials.push_back(partial);
+  }
+  DType narrow = graph_.types().dtype(graph_.type(grad));
+  ValueId wide = AddCast(grad, DType::kF32);
+  ValueId sum = Redistribute(wide, graph_.placements().Intern(std::move(target)),
+                             {.why = Why::kContext}, node);
+  return AddCast(sum, narrow);
+}
+
+// Backward computes again what forward expands from gathered latents, so that ranks keep only their
+// own positions.
+void Propagator::RecomputeFromLatents() {
+  if (latents_.empty()) return;
+  for (ValueId v : latents_) rewriter_.SetKeep(v, Keep::kPreferRecompute);
+  for (uint32_t n = 0; n < graph_.node_count(); ++n) {
+    NodeId node{n};
+    if (graph_[node].phase != Phase::kForward || FamilyOf(graph_.op(node)) == OpFamily::attention)
+      continue;
+    if (std::ranges::none_of(graph_.operands(node),
+                             [&](ValueId v) { return latents_.contains(v); }))
+      continue;
+    for (ValueId v : graph_.results(node)) {
+      latents_.insert(v);
+      if (graph_[v].keep == Keep::kDefault) rewriter_.SetKeep(v, Keep::kPreferRecompute);
+    }
   }
 }
 

@@ -107,9 +107,11 @@ class Propagator {
   // that all operands had before.
   Result<std::vector<PlacementId>> EnterAttention(NodeId node, const PlanModule& rule);
   // Moves the results back.
-  void LeaveAttention(NodeId node, const std::vector<PlacementId>& before);
+  void LeaveAttention(NodeId node, const std::vector<PlacementId>& before, const PlanModule& rule);
 
   void GatherPositions(NodeId node, size_t operand, const PlanModule& rule);
+  ValueId SumLatents(ValueId grad, PlacementId latents, NodeId node);
+  void RecomputeFromLatents();
   Result<ValueId> RepeatHeads(ValueId stored, const Axes& over, NodeId node,
                               const PlanModule& rule);
   void RepeatResult(ValueId grad, ValueId stored);
@@ -189,6 +191,8 @@ class Propagator {
     ValueId repeated;
   };
   std::map<std::pair<ValueId, const PlanModule*>, Exchanged> exchanged_;
+  // Latents that were gathered over positions.
+  std::set<ValueId> latents_;
   // Gradients that were reduced before they were widened.
   std::set<ValueId> reduced_;
 };
