@@ -104,21 +104,33 @@ ContextUse ContextOf(const compile::Plan& plan) {
   return use;
 }
 
-// Checks the batch for context parallelism.
-Status CheckContext(const ModelOptions& model, const ParallelOptions::Layout& layout,
-                    const std::optional<compile::PlanStages>& stages) {
+// Divides the batch into micro-batches of one sequence on each rank, because ranks with parts of
+// several sequences cannot merge these dimensions.
+Status SplitSequences(const ModelOptions& model, const std::optional<compile::PlanStages>& stages,
+                      ParallelOptions::Layout& layout, compile::PlanBatch& batch) {
+  const int64_t sequences = model.local_batch_size;
+  if (stages) {
+    if (sequences == stages->micro_batches) return Done{};
+    return Error(Diag::kModelSize,
+                 "a micro-batch has {} on each data-parallel rank, but with context parallelism it "
+                 "must have one: use --parallelism.num_pp_microbatches={}",
+                 Counted(sequences / stages->micro_batches, "sequence"), sequences);
+  }
+  if (sequences <= 1) return Done{};
+  batch.micro_batches *= sequences;
+  layout.notes.push_back(fmt::format(
+      "context-parallel ranks have one sequence at a time, so --training.local_batch_size={0} "
+      "makes {0} micro-batches",
+      sequences));
+  return Done{};
+}
+
+// Checks and divides the batch for context parallelism.
+Status ShareContext(const ModelOptions& model, const std::optional<compile::PlanStages>& stages,
+                    ParallelOptions::Layout& layout, compile::PlanBatch& batch) {
   int64_t ranks = layout.degree("context");
   if (ranks == 1) return Done{};
-  if (stages && model.local_batch_size != stages->micro_batches)
-    return Error(Diag::kModelSize,
-                 "--training.local_batch_size is {} in {} micro-batches of the pipeline, but with "
-                 "context parallelism each of them must be 1 sequence",
-                 model.local_batch_size, stages->micro_batches);
-  if (!stages && model.local_batch_size != 1)
-    return Error(Diag::kModelSize,
-                 "--training.local_batch_size is {}, but with context parallelism it must be 1; "
-                 "--training.global_batch_size adds micro-batches",
-                 model.local_batch_size);
+  HEDDLE_RETURN_IF_ERROR(SplitSequences(model, stages, layout, batch));
   bool head_tail = std::ranges::any_of(
       layout.mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
   int64_t parts = head_tail ? 2 * ranks : ranks;
@@ -202,7 +214,7 @@ Result<PlannedStep> PlanStep(const ModelOptions& model, const ParallelOptions& p
   if (parallel.pipeline.degree > 1) {
     HEDDLE_TRY(stages, parallel.pipeline.Stages(config.n_layers, model.local_batch_size));
   }
-  HEDDLE_RETURN_IF_ERROR(CheckContext(model, layout, stages));
+  HEDDLE_RETURN_IF_ERROR(ShareContext(model, stages, layout, batch));
   HEDDLE_TRY(CapturedPass pass,
              CapturePass(model, batch, stages, sequence_parallel, context, capture));
   if (stages && parallel.pipeline.balances()) {

@@ -63,12 +63,14 @@ run::RunState TrainingJob::State() const {
 }
 
 Status TrainingJob::CheckResumed(const run::Checkpoint& checkpoint) {
-  int64_t local = options_.model.local_batch_size;
+  // A micro-batch, or the batch of a pipeline, which divides it by its own flags.
+  const int64_t batch_ranks = planned().layout.batch_ranks;
+  const int64_t local = has_pipeline() ? options_.model.local_batch_size
+                                       : std::max<int64_t>(model().batch.batch / batch_ranks, 1);
   HEDDLE_TRY(
       std::vector<std::string> remarks,
-      run::CheckSameRun(
-          checkpoint, State(),
-          {.local = local, .ranks = planned().layout.batch_ranks, .accumulates = !has_pipeline()}));
+      run::CheckSameRun(checkpoint, State(),
+                        {.local = local, .ranks = batch_ranks, .accumulates = !has_pipeline()}));
   for (const std::string& remark : remarks) Say(remark);
   HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(run::TensorsToResume(model(), graphs().step)));
   HEDDLE_TRY(run::SavedRunState saved, run::ReadRunState(checkpoint));

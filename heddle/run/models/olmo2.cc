@@ -38,8 +38,8 @@ InitDistribution WeightInit(const ModelConfig&, std::string_view, int64_t) { ret
 // Rotation is in f32.
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
-  at::Tensor cosines = weights.Buffer("rope_cos");
-  at::Tensor sines = weights.Buffer("rope_sin");
+  at::Tensor cosines = weights.Rotations("rope_cos");
+  at::Tensor sines = weights.Rotations("rope_sin");
   return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view norm) {
     at::Tensor all = RmsNorm(weights, norm, heads.flatten(-2), c.norm_eps).view(heads.sizes());
     return RotateHalves(Widened(all), cosines, sines).to(heads.scalar_type());

@@ -44,8 +44,8 @@ InitDistribution WeightInit(const ModelConfig&, std::string_view, int64_t) { ret
 
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
-  at::Tensor cosines = weights.Buffer("rope_cos");
-  at::Tensor sines = weights.Buffer("rope_sin");
+  at::Tensor cosines = weights.Rotations("rope_cos");
+  at::Tensor sines = weights.Rotations("rope_sin");
   return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view) {
     return RotateHalves(heads, cosines, sines);
   });
