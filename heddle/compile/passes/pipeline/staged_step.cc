@@ -5,6 +5,7 @@
 
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/analysis/weights.h"
+#include "heddle/core/ir/storage.h"
 
 namespace heddle::compile {
 
@@ -29,7 +30,7 @@ Result<StagedStep> StagedStep::Find(const Module& module, const Graph& step,
   for (const Output& output : step.outputs()) {
     if (output.role == OutputRole::kGrad) staged.FollowGradient(output, weights);
   }
-  HEDDLE_RETURN_IF_ERROR(staged.FindParams(weights));
+  staged.FindParams(weights);
   HEDDLE_RETURN_IF_ERROR(staged.FindReads());
   HEDDLE_RETURN_IF_ERROR(staged.FindHomes());
   staged.FindNeeds(*std::ranges::max_element(places.coordinates) + 1);
@@ -85,31 +86,26 @@ void StagedStep::FollowGradient(const Output& output, const Weights& weights) {
   }
 }
 
-Status StagedStep::FindParams(const Weights& weights) {
+void StagedStep::FindParams(const Weights& weights) {
   size_t count = 0;
   for (const Input& input : graph_.inputs()) {
     if (input.role == InputRole::kParam)
       count = std::max(count, static_cast<size_t>(input.index) + 1);
   }
-  param_home_.assign(count, kAnywhere);
+  std::vector<int32_t> first(count, kAnywhere);
   for (NodeId id : graph_.nodes()) {
-    int32_t coordinate = CoordinateOf(id);
-    if (once(id) || coordinate == kAnywhere) continue;
+    if (once(id) || stage(id) == kAnywhere) continue;
     for (ValueId v : graph_.operands(id)) {
       if (!v || !weights.is_weight(v)) continue;
-      int32_t& home = param_home_[static_cast<size_t>(weights.param(v))];
-      if (home != kAnywhere && home != coordinate)
-        return Refuse(v,
-                      "is a weight of stages on two coordinates; a pipeline cannot share "
-                      "weights between coordinates yet");
-      home = coordinate;
+      int32_t& found = first[static_cast<size_t>(weights.param(v))];
+      if (found == kAnywhere || stage(id) < found) found = stage(id);
     }
   }
-  // A parameter that no layer reads.
-  for (int32_t& home : param_home_) {
-    if (home == kAnywhere) home = root();
+  for (int32_t found : first) {
+    // A parameter that no layer reads is the root's.
+    param_home_.push_back(found == kAnywhere ? root()
+                                             : places_.coordinates[static_cast<size_t>(found)]);
   }
-  return Done{};
 }
 
 Status StagedStep::FindReads() {
@@ -224,9 +220,15 @@ bool StagedStep::returns(int32_t coordinate, const Output& output) const {
   return at == kAnywhere || at == coordinate;
 }
 
-// Another coordinate sends what it computes.
+bool StagedStep::ViewsEarly(NodeId node) const {
+  return node && once(node) && !late(node) && ViewedOperand(graph_, node);
+}
+
+// Another coordinate sends what it computes. A view is made again on each coordinate, because a
+// transfer would change its strides, which kernels depend on.
 void StagedStep::Need(int32_t coordinate, ValueId value) {
-  int32_t at = home(value) == kAnywhere ? coordinate : home(value);
+  bool own = home(value) == kAnywhere || ViewsEarly(graph_[value].producer);
+  int32_t at = own ? coordinate : home(value);
   needs_[static_cast<size_t>(at)][value.index()] = true;
 }
 

@@ -2,8 +2,10 @@
 //
 // The step is the local graph of one micro-batch. Forward and backward run once per micro-batch, on
 // the coordinate of their stage. Gathers of weights, reductions of gradients and the optimizer run
-// once per step, on the coordinate of their parameter. They read the sums over all micro-batches.
-// The gradient norm needs all gradients: the coordinate of the last stage, the root, computes it.
+// once per step, on the coordinate of their parameter: that of the first stage that reads it. They
+// read the sums over all micro-batches. Other coordinates that read a parameter receive it
+// gathered. The gradient norm needs all gradients: the coordinate of the last stage, the root,
+// computes it.
 #pragma once
 
 #include <string_view>
@@ -65,13 +67,15 @@ class StagedStep {
   void FindStages();
   void FollowGradient(const Output& output, const Weights& weights);
   bool ReducesOverBatch(NodeId node) const;
-  Status FindParams(const Weights& weights);
+  void FindParams(const Weights& weights);
   Status FindReads();
   Status CheckRead(NodeId node, ValueId value);
   Status FindHomes();
   Status FindHome(NodeId node);
   void FindNeeds(int32_t coordinates);
   void Need(int32_t coordinate, ValueId value);
+  // Whether the node views a value that is there before the micro-batches.
+  bool ViewsEarly(NodeId node) const;
   int32_t CoordinateOf(NodeId node) const {
     return stage(node) == kAnywhere ? kAnywhere
                                     : places_.coordinates[static_cast<size_t>(stage(node))];

@@ -46,6 +46,7 @@ class Unroller {
     for (NodeId id : graph_.nodes()) {
       if (staged_.once(id) && !staged_.late(id)) RunOnce(id);
     }
+    FetchParams();
     RunInOrder(schedule_, [&](size_t rank, size_t at) {
       const std::vector<PipelineAction>& actions = schedule_.ranks[rank];
       for (size_t i = at; i < at + GroupSize(actions[at]); ++i)
@@ -82,20 +83,35 @@ class Unroller {
     for (int32_t c = 0; c < out_.count(); ++c) {
       if (!staged_.runs(c, node)) continue;
       for (ValueId v : graph_.operands(node)) {
-        if (v) Fetch(c, v);
+        if (v) Fetch(c, v, staged_.late(node) ? Phase::kOptimizer : Phase::kForward);
       }
       out_.CopyNode(c, kOnce, node);
     }
   }
 
+  // Receives the parameters of other coordinates that a stage reads.
+  void FetchParams() {
+    std::vector<int32_t> coordinates = RanksOfStages(schedule_);
+    for (size_t stage = 0; stage < stages_.size(); ++stage) {
+      for (NodeId node : stages_[stage]) {
+        for (ValueId v : graph_.operands(node)) {
+          if (!v || staged_.home(v) == StagedStep::kAnywhere) continue;
+          NodeId producer = graph_[v].producer;
+          bool early = !producer || (staged_.once(producer) && !staged_.late(producer));
+          if (early) Fetch(coordinates[stage], v, Phase::kForward);
+        }
+      }
+    }
+  }
+
   // Receives a value of the step that another coordinate has computed.
-  void Fetch(int32_t at, ValueId value) {
+  void Fetch(int32_t at, ValueId value, Phase phase) {
     if (out_.copy(at, kOnce, value)) return;
     int32_t home = staged_.home(value);
     HEDDLE_CHECK(home != StagedStep::kAnywhere && home != at,
                  fmt::format("`%{}` is read before it is computed", graph_.name(value)));
-    out_.Send(home, at, value, kOnce, out_.copy(home, kOnce, value), Phase::kOptimizer);
-    out_.SetCopy(at, kOnce, value, out_.Receive(at, home, value, kOnce, Phase::kOptimizer));
+    out_.Send(home, at, value, kOnce, out_.copy(home, kOnce, value), phase);
+    out_.SetCopy(at, kOnce, value, out_.Receive(at, home, value, kOnce, phase));
   }
 
   // Runs the node on each coordinate with gradients, which leaves zeros for the others, and adds
@@ -238,7 +254,7 @@ class Unroller {
   void AddOutputs() {
     for (const Output& output : graph_.outputs()) {
       for (int32_t c = 0; c < out_.count(); ++c) {
-        if (staged_.returns(c, output)) Fetch(c, output.value);
+        if (staged_.returns(c, output)) Fetch(c, output.value, Phase::kOptimizer);
       }
     }
     out_.WaitForSends(trains_ ? Phase::kOptimizer : Phase::kForward);
