@@ -247,6 +247,34 @@ graph @step(%t: i64[1,{512 * ranks}] batch "tokens" of i64[{ranks}{{dp}},{512 * 
         titles = self.page.run("[...document.querySelectorAll('.figure h2')].map((name) => [name.textContent, name.title])")
         self.assertEqual([name for name, title in titles if not title], [])
 
+    def test_pipeline(self):
+        golden = pathlib.Path(__file__).parents[2] / "heddle/cli/test/sim_pipeline.hdt"
+        graphs = golden.read_text().split("=== coordinates_are_simulated_together\n")[1].split("--- out")[0]
+        self.open(write_page("pipeline", graphs))
+        self.assertIn("3 micro-batches", self.page.run("document.getElementById('pipeline-title').innerText"))
+        # The slowest coordinate is shown first.
+        self.assertIn("@step_pp1", self.page.run("document.getElementById('title').innerText"))
+
+        def at(row, kind, number, begin):
+            """Returns the middle of an action or bubble of a row, with the sizes of pipeline.js."""
+            return self.page.run(f"""(() => {{
+              const box = document.querySelector("#pipeline-chart .chart").getBoundingClientRect();
+              const part = report.pipeline.rows[{row}].{kind}[{number}];
+              const middle = (part[{begin}] + part[{begin} + 1]) / 2 / report.pipeline.step;
+              return [box.left + 96 + middle * (box.width - 108), box.top + 22 + {row} * 30 + 13];
+            }})()""")
+
+        self.page.mouse("mouseMoved", *at(0, "actions", 1, 4))
+        for word in ("micro-batch", "0F1", "coordinate"):
+            self.assertIn(word, self.tip())
+        self.page.mouse("mouseMoved", *at(1, "bubbles", 0, 1))
+        for word in ("before the first action", "h.0 of coordinate 0", "which runs", "0F0"):
+            self.assertIn(word, self.tip())
+        self.page.click(*at(0, "actions", 1, 4))
+        self.assertIn("@step_pp0", self.page.run("document.getElementById('title').innerText"))
+        view = self.view()
+        self.assertLess(view["end"] - view["begin"], self.page.run("report.pipeline.step") / 2)
+
     def test_names_are_only_texts(self):
         graph = layered_graph(2, unit=HOSTILE + "{}", label=HOSTILE + "{}")
         self.open(write_page("hostile'\"&<b>", graph, layered_graph(2)))

@@ -25,7 +25,7 @@ class Walker {
 
   void Couple(NodeId id) { coupled_[id.index()] = 1; }
   Engine& engine() { return engine_; }
-  Recorder& recorder() { return recorder_; }
+  TimelineRecorder& recorder() { return recorder_; }
   bool ended() const { return position_ == order_.size(); }
 
   // When this graph changes its state next, if no other graph does before; kNever if it waits for
@@ -102,7 +102,7 @@ class Walker {
   const SimGraph& graph_;
   int64_t pace_;
   std::vector<NodeId> order_;
-  Recorder recorder_;
+  TimelineRecorder recorder_;
   std::vector<uint8_t> coupled_;
   Engine engine_;
   Nanos time_;

@@ -4,7 +4,8 @@
 
 namespace heddle::price {
 
-Recorder::Recorder(const SimGraph& graph, std::span<const NodeId> order) : graph_(graph) {
+TimelineRecorder::TimelineRecorder(const SimGraph& graph, std::span<const NodeId> order)
+    : graph_(graph) {
   t_.collective_of.assign(graph.size(), Task::kNone);
   t_.order.assign(order.begin(), order.end());
   t_.nodes.resize(graph.size());
@@ -14,7 +15,7 @@ Recorder::Recorder(const SimGraph& graph, std::span<const NodeId> order) : graph
   engine_times_.end.resize(graph.size());
 }
 
-void Recorder::Add(NodeId id, Nanos reached, Nanos stalled, Nanos left) {
+void TimelineRecorder::Add(NodeId id, Nanos reached, Nanos stalled, Nanos left) {
   const Task& task = graph_[id];
   NodeTimes& times = t_.nodes[id.index()];
   times.reached = reached;
@@ -31,7 +32,7 @@ void Recorder::Add(NodeId id, Nanos reached, Nanos stalled, Nanos left) {
   }
 }
 
-Timeline Recorder::Finish(Nanos compute_end, Nanos end) {
+Timeline TimelineRecorder::Finish(Nanos compute_end, Nanos end) {
   t_.makespan = std::max(compute_end, end);
   for (const Arrival& arrival : arrived_) {
     CollectiveTimes& c = t_.collectives[t_.collective_of[arrival.task]];
@@ -50,7 +51,7 @@ Timeline Recorder::Finish(Nanos compute_end, Nanos end) {
   return std::move(t_);
 }
 
-void Recorder::Complete(CollectiveTimes& c) {
+void TimelineRecorder::Complete(CollectiveTimes& c) {
   NodeTimes& times = t_.nodes[c.start.index()];
   times.begin = engine_times_.begin[c.start.index()];
   times.end = engine_times_.end[c.start.index()];
@@ -59,14 +60,14 @@ void Recorder::Complete(CollectiveTimes& c) {
 }
 
 // The tail is exposed by the collective that ends last.
-void Recorder::ExposeTail(Nanos tail) {
+void TimelineRecorder::ExposeTail(Nanos tail) {
   auto last = std::ranges::find_if(t_.collectives, [&](const CollectiveTimes& c) {
     return t_.nodes[c.start.index()].end == t_.makespan;
   });
   last->exposed += tail;
 }
 
-void Recorder::AddMemory() {
+void TimelineRecorder::AddMemory() {
   std::vector<uint32_t> last_need(graph_.storage_count());
   for (size_t position = 0; position < t_.order.size(); ++position) {
     for (uint32_t storage : graph_.needs(t_.order[position]))

@@ -1,4 +1,4 @@
-// Recorder: collects the times of nodes, as an engine replays them, into a Timeline.
+// TimelineRecorder: collects the times of nodes, as an engine replays them, into a Timeline.
 #pragma once
 
 #include "heddle/price/sim/timeline/engine.h"
@@ -6,10 +6,10 @@
 
 namespace heddle::price {
 
-class Recorder {
+class TimelineRecorder {
  public:
   // `graph` must outlive this.
-  Recorder(const SimGraph& graph, std::span<const NodeId> order);
+  TimelineRecorder(const SimGraph& graph, std::span<const NodeId> order);
 
   // For Engine::Record.
   Engine::Times* engine_times() { return &engine_times_; }

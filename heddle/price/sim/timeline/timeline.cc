@@ -7,7 +7,7 @@ namespace heddle::price {
 
 Timeline MakeTimeline(const SimGraph& graph, const SimOptions& options,
                       std::span<const NodeId> order) {
-  Recorder recorder(graph, order);
+  TimelineRecorder recorder(graph, order);
   Stepper stepper(graph, options);
   stepper.engine().Record(recorder.engine_times());
   for (NodeId id : order) {
