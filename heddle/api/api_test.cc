@@ -3,7 +3,7 @@
 #include "heddle/api/plan.h"
 #include "heddle/api/simulate.h"
 #include "heddle/api/train.h"
-#include "heddle/api/verify.h"
+#include "heddle/api/verification.h"
 #include "heddle/core/base/file.h"
 
 namespace heddle {

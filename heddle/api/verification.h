@@ -103,4 +103,10 @@ class Verification : public JobRun {
   run::VerifyReport report_;
 };
 
+namespace api {
+
+// If RANK is set, as by torchrun, this process is that rank of a job. Otherwise it has all ranks.
+Result<run::VerifyReport> Verify(const VerificationOptions& options, VerifyObserver& observer);
+
+}  // namespace api
 }  // namespace heddle

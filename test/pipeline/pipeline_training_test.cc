@@ -2,7 +2,7 @@
 // which adds the gradients of micro-batches and reduces them once. Gradients are clipped.
 #include <gtest/gtest.h>
 
-#include "heddle/api/verify.h"
+#include "heddle/api/verification.h"
 #include "heddle/core/base/file.h"
 
 namespace heddle {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "heddle/api/verify.h"
+#include "heddle/api/verification.h"
 #include "heddle/cli/step/compile_flags.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/job_flags.h"
