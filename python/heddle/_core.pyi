@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 
-version: str = '0.1.0'
+version: str = '0.2.0'
 
 def fail_check(message: str) -> None:
     """Fails an internal check, so that tests see what happens then."""

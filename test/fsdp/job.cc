@@ -58,14 +58,14 @@ Module FsdpJob::Compiled(const std::string& pipeline) const {
   return module;
 }
 
-run::SessionMaker FsdpJob::Sessions(const Module& graph, const run::Reducer& reducer) const {
-  return [this, &graph, reducer]() -> Result<std::unique_ptr<run::Session>> {
+run::GraphRunMaker FsdpJob::Runs(const Module& graph, const run::Reducer& reducer) const {
+  return [this, &graph, reducer]() -> Result<std::unique_ptr<run::GraphRun>> {
     run::SessionOptions options;
     options.program.reducer = reducer;
     options.params = run::InitialParams(model_, kSeed);
     options.batches = run::SyntheticBatches(model_, kSeed);
     HEDDLE_TRY(run::Session session, run::Session::Make(model_, graph, options));
-    return std::make_unique<run::Session>(std::move(session));
+    return std::unique_ptr<run::GraphRun>(std::make_unique<run::Session>(std::move(session)));
   };
 }
 
@@ -73,7 +73,7 @@ Result<run::VerifyReport> FsdpJob::Train(const Module& graph, const run::Reducer
                                          run::VerifyOptions options) const {
   options.lr = [](int64_t) { return 1e-3; };
   options.params = model_.params.size();
-  options.graph = Sessions(graph, reducer);
+  options.graph = Runs(graph, reducer);
   return run::Verify(options);
 }
 
@@ -97,7 +97,7 @@ Result<run::VerifyReport> FsdpJob::Against(const Module& graph, const Module& ot
                                            const run::Reducer& reducer, int64_t steps) const {
   run::VerifyOptions options;
   options.steps = steps;
-  options.other_graph = Sessions(other, reducer);
+  options.other_graph = Runs(other, reducer);
   return Train(graph, reducer, std::move(options));
 }
 

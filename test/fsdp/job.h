@@ -40,7 +40,7 @@ class FsdpJob {
  private:
   Result<run::VerifyReport> Train(const Module& graph, const run::Reducer& reducer,
                                   run::VerifyOptions options) const;
-  run::SessionMaker Sessions(const Module& graph, const run::Reducer& reducer) const;
+  run::GraphRunMaker Runs(const Module& graph, const run::Reducer& reducer) const;
 
   JobOptions options_;
   run::Model model_;

@@ -39,9 +39,13 @@ class VerifyTest : public testing::Test {
     options_.steps = 3;
     options_.lr = [](int64_t) { return 1e-3; };
     options_.params = job_.model().params.size();
-    options_.graph = [this] { return job_.MakeSession(broken_); };
+    options_.graph = [this] { return MakeRun(broken_); };
   }
 
+  Result<std::unique_ptr<run::GraphRun>> MakeRun(const Module& module) {
+    HEDDLE_TRY(std::unique_ptr<run::Session> session, job_.MakeSession(module));
+    return std::unique_ptr<run::GraphRun>(std::move(session));
+  }
   void Break() { ASSERT_TRUE(compile::RunPipeline(broken_, wrong_).ok()); }
 
   SmallJob job_;
@@ -66,7 +70,7 @@ TEST_F(VerifyTest, FindsTheNodeThatEagerNeverHad) {
 
 TEST_F(VerifyTest, FindsTheNodeThatAnotherGraphHasDifferently) {
   Break();
-  options_.other_graph = [this] { return job_.MakeSession(job_.local()); };
+  options_.other_graph = [this] { return MakeRun(job_.local()); };
   run::VerifyReport report = *run::Verify(options_);
   ASSERT_TRUE(report.differs());
   ASSERT_TRUE(report.origin.has_value());
@@ -74,7 +78,7 @@ TEST_F(VerifyTest, FindsTheNodeThatAnotherGraphHasDifferently) {
 }
 
 TEST_F(VerifyTest, FindsThePassThatChangesBits) {
-  auto make = [this](const Module& module) { return job_.MakeSession(module); };
+  auto make = [this](const Module& module) { return MakeRun(module); };
   std::optional<std::string> pass =
       *run::FirstDifferingPass(job_.local(), wrong_, {}, options_, /*steps=*/1, make);
   EXPECT_EQ(pass.value_or(""), "wrong-gate (pass 2 of 3)");
