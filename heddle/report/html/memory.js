@@ -3,9 +3,11 @@
 // A single step has the height of two.
 const memoryHeight = () => graph.steps.length > 1 ? 120 : 250;
 
-// The value at the top of the plot: the limit, unless the step is far below it.
+// The value at the top of the plot: the limit, unless the step is far below it. A device may use
+// less than its values (docs/gpu.md).
 function memoryScale(step) {
-  const top = step.peak * 1.12 || 1;
+  const values = step.count > 0 ? step.nodes.live[step.peak_position] : 0;
+  const top = Math.max(step.peak, values) * 1.12 || 1;
   return step.cap <= step.peak * 4 ? Math.max(top, step.cap * 1.06) : top;
 }
 

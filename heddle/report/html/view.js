@@ -245,7 +245,9 @@ function showInspector() {
   if (step.count > 0) {
     const {reached, live} = step.nodes;
     parts.push(element("h3", "", `${at ? "alive" : "alive at the peak"}${graph.steps.length > 1 ? ` in ${step.name}` : ""}`));
-    parts.push(element("strong", "", formatBytes(live[position])), element("span", "muted", ` at ${formatTime(reached[position])}, ${formatShare(live[position], step.cap)} of the limit`));
+    parts.push(element("strong", "", formatBytes(live[position])), element("span", "muted", ` of values at ${formatTime(reached[position])}`));
+    // Kernels may keep fewer values, and allocators and libraries need more than values.
+    parts.push(element("p", "muted", `a device uses ${formatBytes(step.peak)} at most, ${formatShare(step.peak, step.cap)} of the limit`));
     parts.push(heldBar(step, position), heldList(step, position), aliveTable(step, position));
   }
   byId("inspector").replaceChildren(...parts);
