@@ -142,6 +142,15 @@ INSTANTIATE_TEST_SUITE_P(
                                             kByHeads})),
     LayoutName);
 
+// Norms of OLMo 2 follow attention, so several products read the residual stream itself.
+INSTANTIATE_TEST_SUITE_P(
+    Families, EagerContext,
+    testing::Combine(testing::Values(Debug{"olmo2", "debugmodel", DType::kF32},
+                                     Debug{"qwen2", "debugmodel", DType::kBF16},
+                                     Debug{"mixtral", "debugmodel", DType::kF32}),
+                     testing::Values(kContextLayouts[0])),
+    LayoutName);
+
 // Attention within documents, on one rank and on ranks that share positions or heads.
 constexpr Debug kDocuments[] = {{"llama3", "debugmodel", DType::kF32, 2, true},
                                 {"llama3", "debugmodel", DType::kBF16, 2, true},
