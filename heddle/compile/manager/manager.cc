@@ -8,6 +8,7 @@
 #include "heddle/core/base/clock.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/host.h"
+#include "heddle/core/base/text.h"
 #include "heddle/core/ir/check/check_module.h"
 #include "heddle/core/ir/structural_hash.h"
 #include "heddle/core/ir/text/print.h"
@@ -19,6 +20,16 @@ namespace {
 constexpr int kPlainRounds = 4;
 // A repeat that still changes the graph after this many rounds never settles.
 constexpr int kMaxRounds = 100;
+// Nor does a repeat that makes the module this many times as large. A smaller module counts as
+// kSmallModule nodes.
+constexpr size_t kMaxGrowth = 64;
+constexpr size_t kSmallModule = 64;
+
+size_t NodesOf(const Module& module) {
+  size_t nodes = 0;
+  for (const Graph& graph : module.graphs) nodes += graph.node_count();
+  return nodes;
+}
 
 class Manager {
  public:
@@ -71,9 +82,14 @@ class Manager {
 
   Result<Changed> RunRepeat(const PipelineItem& item) {
     Hash128 before;
+    size_t nodes = NodesOf(module_);
     for (int round = 0; round < kMaxRounds; ++round) {
       HEDDLE_TRY(Changed changed, RunItems(item.repeated));
       if (changed == Changed::kNo || stopped()) return round == 0 ? changed : Changed::kYes;
+      if (NodesOf(module_) > kMaxGrowth * std::max(nodes, kSmallModule))
+        return Error(Diag::kNoFixpoint, "`{}` grows the module from {} to {} in {} rounds",
+                     Format(item), Counted(static_cast<int64_t>(nodes), "node"), NodesOf(module_),
+                     round + 1);
       // One pass may undo the changes of another. Most repeats end before this check is worth its
       // time.
       if (round < kPlainRounds) continue;
