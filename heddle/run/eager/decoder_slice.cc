@@ -169,7 +169,8 @@ bool DecoderSlice::SumsGradient(std::string_view param) const {
 }
 
 at::Tensor DecoderSlice::Enter(const at::Tensor& x) {
-  // One rank reads `x` itself, so that the gradients of its uses are added in the order of one rank.
+  // One rank reads `x` itself, so that the gradients of its uses are added in the order of one
+  // rank.
   if (rank_.group->members() == 1) return x;
   if (options_.sequence_parallel)
     return MoveBetweenRanks::apply(x, &rank_, Move::kGather, Move::kReduceScatter, 1);

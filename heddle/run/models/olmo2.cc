@@ -55,9 +55,7 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   return DecoderParts(config, HalfRotations(config, batch), {.add_attention = add_attention});
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
-  file.Int("head_dim", c.head_dim, 0);
-}
+void HfFields(HfConfig& file, ModelConfig& c) { file.Int("head_dim", c.head_dim, 0); }
 
 constexpr HfClass kHfClasses[] = {{.type = "olmo2",
                                    .name = "Olmo2ForCausalLM",

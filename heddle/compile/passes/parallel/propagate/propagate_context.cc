@@ -159,7 +159,7 @@ void Propagator::RepeatResult(ValueId grad, ValueId stored) {
   Type type = graph_.types()[graph_.type(grad)];
   repeated_[grad] = type.dims[kHeads];
   type.dims[kHeads] = graph_.types().dims(graph_.type(stored))[2];
-  rewriter_.SetType(grad, graph_.types().Intern(std::move(type)), At(grad));
+  rewriter_.SetType(grad, graph_.types().Intern(type), At(grad));
 }
 
 // Adds up the gradients of repeated heads.
