@@ -142,7 +142,8 @@ Result<StorageExplanation> ExplainStorage(AutoPlanner& planner, const Graph& gra
 std::string Format(const StorageExplanation& explanation) {
   std::string out =
       fmt::format("{}, {}", explanation.pattern, Counted(explanation.members, "parameter"));
-  if (explanation.line != 0) out += fmt::format("; line {} of the plan states it", explanation.line);
+  if (explanation.line != 0)
+    out += fmt::format("; line {} of the plan states it", explanation.line);
   TextTable table({"store", "compute", "all costs>", "more>", "because"});
   const StorageAlternative& best = explanation.alternatives[0];
   for (const StorageAlternative& other : explanation.alternatives) {

@@ -6,15 +6,14 @@
 namespace heddle {
 
 // `other` is the family of ops outside the table of Ops().
-#define HEDDLE_FAMILIES(F)                                                                  \
-  F(other)                                                                                  \
-  F(attention)                                                                              \
-  F(comm)                                                                                   \
-  F(create)                                                                                 \
-  F(embedding)                                                                              \
-  F(index)                                                                                  \
-  F(loss) F(matmul) F(move) F(norm) F(opaque) F(optimizer) F(pointwise) F(random) F(reduce) \
-      F(view)
+#define HEDDLE_FAMILIES(F) \
+  F(other)                 \
+  F(attention)             \
+  F(comm)                  \
+  F(create)                \
+  F(embedding)             \
+  F(index)                 \
+  F(loss) F(matmul) F(move) F(norm) F(opaque) F(optimizer) F(pointwise) F(random) F(reduce) F(view)
 enum class OpFamily : uint8_t {
 #define HEDDLE_FAMILY(name) name,
   HEDDLE_FAMILIES(HEDDLE_FAMILY)

@@ -12,8 +12,7 @@ std::optional<BoundaryPlacement> Boundary(const PlanDraft& draft, Flow flow, Axi
   if (flow == Flow::kNone) return std::nullopt;
   BoundaryPlacement out{{}, 3};
   out.placement.splits = {draft.data, draft.context, {}};
-  if (flow == Flow::kResidual && draft.options.sequence_parallel)
-    out.placement.splits[1].Add(axis);
+  if (flow == Flow::kResidual && draft.options.sequence_parallel) out.placement.splits[1].Add(axis);
   if (flow == Flow::kLogits && draft.options.split_loss) out.placement.splits[2] = Axes(axis);
   out.placement.Normalize();
   return out;
