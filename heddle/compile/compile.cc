@@ -12,6 +12,7 @@
 #include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/price/cost/step_summary.h"
+#include "heddle/price/sim/step_memory.h"
 #include "heddle/price/sim/simulate.h"
 
 namespace heddle::compile {
@@ -71,9 +72,10 @@ class Compiler {
     const price::CostModel& model = *options_.manager.costs;
     for (const Graph& graph : module_.graphs) {
       HEDDLE_TRY(price::GraphCosts costs, model.Price(module_, graph));
-      Bytes peak =
+      Bytes values =
           price::MakeTimeline(price::SimGraph(graph, costs), price::TimelineOptions(model, {}))
               .peak;
+      Bytes peak = price::MemoryOfStep(graph, model, values).peak;
       if (peak <= *budget) continue;
       return Error(
           Diag::kInfeasible,
