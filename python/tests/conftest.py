@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
+# Without this, the bits of MKL depend on the alignment of operands on some processors.
+os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
+
 from pathlib import Path
 
 import pytest
