@@ -1,6 +1,7 @@
 #include "heddle/price/sim/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "heddle/core/ir/program.h"
 #include "heddle/price/sim/step_memory.h"
@@ -87,8 +88,7 @@ void SetSpeed(std::optional<int64_t> tokens, double ideal, Nanos time, Simulatio
 
 SimOptions TimelineOptions(const CostModel& model, const SimulateOptions& options) {
   if (!model.options().rules.contention) return {.slowdown = 0, .share_links = false};
-  auto slowdown =
-      static_cast<int64_t>(model.cluster().device.overlap_slowdown * kThousandths + 0.5);
+  auto slowdown = int64_t{std::llround(model.cluster().device.overlap_slowdown * kThousandths)};
   return {.slowdown = options.slowdown.value_or(slowdown), .share_links = true};
 }
 

@@ -22,8 +22,7 @@ struct Part {
   std::function<Result<at::Tensor>()> read;
 };
 
-// What is written together: the tensors of one weight, or one tensor whose rows are several
-// weights.
+// A unit of the export: the tensors of one weight, or one tensor whose rows are several weights.
 struct Piece {
   std::vector<Part> parts;
   at::ScalarType type = at::kFloat;

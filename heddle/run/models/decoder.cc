@@ -10,6 +10,19 @@
 
 namespace heddle::run {
 
+ModelConfig DecoderConfig(std::string flavor, int64_t dim, int64_t layers, int64_t heads,
+                          int64_t kv_heads, int64_t ffn, int64_t vocab) {
+  ModelConfig c;
+  c.flavor = std::move(flavor);
+  c.dim = dim;
+  c.n_layers = layers;
+  c.n_heads = heads;
+  c.n_kv_heads = kv_heads;
+  c.ffn_dim = ffn;
+  c.vocab_size = vocab;
+  return c;
+}
+
 std::string BlockUnit(int64_t layer) { return fmt::format("layers.{}", layer); }
 std::string EmbeddingUnit(const ModelConfig& config) {
   return config.tied ? OutputUnit(config) : "tok_embeddings";
@@ -143,6 +156,8 @@ FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffe
             return DecoderLogits(weights, config, tokens);
           }};
 }
+
+InitDistribution PlainInit(const ModelConfig&, std::string_view, int64_t) { return {}; }
 
 InitDistribution DepthScaledInit(int64_t layer) {
   return {.deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(layer + 1))};

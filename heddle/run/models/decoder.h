@@ -11,6 +11,10 @@
 
 namespace heddle::run {
 
+// Returns a config with these sizes; everything else has the defaults of ModelConfig.
+ModelConfig DecoderConfig(std::string flavor, int64_t dim, int64_t layers, int64_t heads,
+                          int64_t kv_heads, int64_t ffn, int64_t vocab);
+
 // Collects parameters in registration order.
 class ParamList {
  public:
@@ -80,6 +84,8 @@ at::Tensor BalancedBias(const MoeConfig& moe, const at::Tensor& bias, const at::
 // - 1 for the embedding table, or 0.02 if it is tied, as in published checkpoints.
 // - The output is scaled so that logits have size one.
 InitDistribution DecoderInit(const ModelConfig& config, std::string_view name, int64_t layer);
+// 0.02 for all weights.
+InitDistribution PlainInit(const ModelConfig& config, std::string_view name, int64_t layer);
 // Returns 0.02 / sqrt(2 (layer + 1)).
 InitDistribution DepthScaledInit(int64_t layer);
 

@@ -13,14 +13,7 @@ namespace deepseek_v3 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t ffn,
                    int64_t vocab, MlaConfig mla, MoeConfig moe) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = heads;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, heads, ffn, vocab);
   c.max_length = 163840;
   c.norm_eps = mla.norm_eps;
   c.rope.theta = 10000.0;

@@ -10,14 +10,7 @@ namespace llama {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, int64_t vocab = 128256) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = kv_heads;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
   c.rope.scaling = RopeScaling::kLlama;
   c.rope.factor = 8.0;
   return c;
@@ -105,27 +98,12 @@ constexpr PublishedRun kPublished[] = {
 
 }  // namespace llama
 
-HEDDLE_DEFINE_FAMILY(llama3){
-    .name = "llama3",
-    .flavors = llama::Llama3Flavors,
-    .check = llama::CheckDense,
-    .make = llama::Make,
-    .init = DecoderInit,
-    .rules = DecoderRules,
-    .attention = llama::Attention,
-    .hf = {.classes = llama::kHfClasses, .names = llama::kHfNames},
-    .published = llama::kPublished,
-};
+HEDDLE_DEFINE_FAMILY(llama3)
+llama::MakeFamily("llama3", llama::Llama3Flavors,
+                  {.classes = llama::kHfClasses, .names = llama::kHfNames}, llama::kPublished);
 
-HEDDLE_DEFINE_FAMILY(llama2){
-    .name = "llama2",
-    .flavors = llama::Llama2Flavors,
-    .check = llama::CheckDense,
-    .make = llama::Make,
-    .init = DecoderInit,
-    .rules = DecoderRules,
-    .attention = llama::Attention,
-    .hf = {.classes = llama::kHfClasses, .names = llama::kHfNames},
-};
+HEDDLE_DEFINE_FAMILY(llama2)
+llama::MakeFamily("llama2", llama::Llama2Flavors,
+                  {.classes = llama::kHfClasses, .names = llama::kHfNames});
 
 }  // namespace heddle::run

@@ -1,7 +1,7 @@
 // Parts of Llama that families with other constants share.
 #pragma once
 
-#include "heddle/run/models/family.h"
+#include "heddle/run/models/decoder.h"
 
 namespace heddle::run::llama {
 
@@ -16,5 +16,19 @@ inline constexpr HfName kHfNames[] = {
     {"attention.wq.weight", "self_attn.q_proj.weight", &ModelConfig::n_heads},
     {"attention.wk.weight", "self_attn.k_proj.weight", &ModelConfig::n_kv_heads},
 };
+
+// A family that computes what Llama does.
+constexpr Family MakeFamily(std::string_view name, std::vector<ModelConfig> (*flavors)(),
+                            const HfMapping& hf, std::span<const PublishedRun> published = {}) {
+  return {.name = name,
+          .flavors = flavors,
+          .check = CheckDense,
+          .make = Make,
+          .init = DecoderInit,
+          .rules = DecoderRules,
+          .attention = Attention,
+          .hf = hf,
+          .published = published};
+}
 
 }  // namespace heddle::run::llama

@@ -1,5 +1,4 @@
 // Mistral: Llama with other constants, and in its first version a sliding window.
-#include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 #include "heddle/run/models/llama.h"
 
@@ -8,15 +7,8 @@ namespace mistral {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t ffn, int64_t vocab,
                    double theta, int64_t length) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = 32;
-  c.n_kv_heads = 8;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, 32, 8, ffn, vocab);
   c.head_dim = 128;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
   c.max_length = length;
   c.rope.theta = theta;
   return c;
@@ -60,15 +52,8 @@ constexpr HfClass kHfClasses[] = {{.type = "mistral",
 
 }  // namespace mistral
 
-HEDDLE_DEFINE_FAMILY(mistral){
-    .name = "mistral",
-    .flavors = mistral::Flavors,
-    .check = llama::CheckDense,
-    .make = llama::Make,
-    .init = DecoderInit,
-    .rules = DecoderRules,
-    .attention = llama::Attention,
-    .hf = {.classes = mistral::kHfClasses, .names = llama::kHfNames},
-};
+HEDDLE_DEFINE_FAMILY(mistral)
+llama::MakeFamily("mistral", mistral::Flavors,
+                  {.classes = mistral::kHfClasses, .names = llama::kHfNames});
 
 }  // namespace heddle::run

@@ -8,14 +8,7 @@ namespace mixtral {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, int64_t vocab, int64_t length) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = kv_heads;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
   c.max_length = length;
   c.rope.theta = 1e6;
   c.moe = {.experts = 8, .top_k = 2, .ffn_dim = ffn, .normalize = true};

@@ -10,14 +10,7 @@ namespace olmo2 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, int64_t vocab = 100352) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = kv_heads;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
   c.max_length = 4096;
   c.norm_eps = 1e-6;
   c.rope.theta = 5e5;
@@ -32,8 +25,6 @@ std::vector<ModelConfig> Flavors() {
       Flavor("32B", 5120, 64, 40, 8, 27648),
   };
 }
-
-InitDistribution WeightInit(const ModelConfig&, std::string_view, int64_t) { return {}; }
 
 // Rotation is in f32.
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
@@ -73,7 +64,7 @@ HEDDLE_DEFINE_FAMILY(olmo2){
     .flavors = olmo2::Flavors,
     .check = llama::CheckDense,
     .make = olmo2::Make,
-    .init = olmo2::WeightInit,
+    .init = PlainInit,
     .rules = DecoderRules,
     .attention = olmo2::Attention,
     .heads_apart = false,

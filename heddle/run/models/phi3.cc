@@ -1,6 +1,5 @@
 // Phi 3 and Phi 4: Llama with other constants. Hugging Face stores queries, keys and values as one
 // weight, and both inputs of SwiGLU as another.
-#include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 #include "heddle/run/models/llama.h"
 
@@ -9,14 +8,7 @@ namespace phi3 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, int64_t vocab, int64_t length, int64_t window, double theta) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = kv_heads;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
   c.max_length = length;
   c.window = window;
   c.rope.theta = theta;
@@ -67,15 +59,7 @@ constexpr HfName kHfNames[] = {
 
 }  // namespace phi3
 
-HEDDLE_DEFINE_FAMILY(phi3){
-    .name = "phi3",
-    .flavors = phi3::Flavors,
-    .check = llama::CheckDense,
-    .make = llama::Make,
-    .init = DecoderInit,
-    .rules = DecoderRules,
-    .attention = llama::Attention,
-    .hf = {.classes = phi3::kHfClasses, .names = phi3::kHfNames},
-};
+HEDDLE_DEFINE_FAMILY(phi3)
+llama::MakeFamily("phi3", phi3::Flavors, {.classes = phi3::kHfClasses, .names = phi3::kHfNames});
 
 }  // namespace heddle::run

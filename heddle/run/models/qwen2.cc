@@ -10,14 +10,7 @@ namespace qwen2 {
 
 ModelConfig Flavor(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                    int64_t ffn, bool tied, int64_t vocab = 151936, double norm_eps = 1e-6) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = kv_heads;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
   c.max_length = tied ? 32768 : 131072;
   c.tied = tied;
   c.norm_eps = norm_eps;
@@ -39,8 +32,6 @@ std::vector<ModelConfig> Flavors() {
       Flavor("72B", 8192, 80, 64, 8, 29568, false, 152064),
   };
 }
-
-InitDistribution WeightInit(const ModelConfig&, std::string_view, int64_t) { return {}; }
 
 at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
   ScopeGuard scope("attention");
@@ -82,7 +73,7 @@ HEDDLE_DEFINE_FAMILY(qwen2){
     .flavors = qwen2::Flavors,
     .check = llama::CheckDense,
     .make = qwen2::Make,
-    .init = qwen2::WeightInit,
+    .init = PlainInit,
     .rules = qwen2::Rules,
     .attention = qwen2::Attention,
     .hf = {.classes = qwen2::kHfClasses, .names = qwen2::kHfNames},

@@ -10,15 +10,8 @@ namespace qwen3 {
 
 ModelConfig Dense(std::string flavor, int64_t dim, int64_t layers, int64_t heads, int64_t kv_heads,
                   int64_t ffn, bool tied, int64_t vocab = 151936) {
-  ModelConfig c;
-  c.flavor = std::move(flavor);
-  c.dim = dim;
-  c.n_layers = layers;
-  c.n_heads = heads;
-  c.n_kv_heads = kv_heads;
+  ModelConfig c = DecoderConfig(std::move(flavor), dim, layers, heads, kv_heads, ffn, vocab);
   c.head_dim = 128;
-  c.ffn_dim = ffn;
-  c.vocab_size = vocab;
   c.max_length = 40960;
   c.tied = tied;
   c.norm_eps = 1e-6;
