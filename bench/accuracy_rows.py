@@ -5,8 +5,8 @@ TITAN_TP = "TorchTitan benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md, 202
 TITAN_A100 = "TorchTitan docs/performance.md, 2024"
 FOUNDRY = "MosaicML LLM Foundry scripts/train/benchmarking/README.md, 2023"
 FMS = "foundation-model-stack/fms-fsdp README.md, 2024: 128 A100 with 400 Gb/s"
-HERE = "bench/gpu/rivals.py, torch 2.11, one H200, 2026-11-19"
-OURS = "docs/gpu.md, one H200, 2026-11"
+HERE = "bench/gpu/rivals.py and family.py, torch 2.11, one H200, 2026-11-19"
+OURS = "heddle train, one H200, 2026-11"
 
 
 def llama(dim, layers, heads, kv_heads, ffn, vocabulary):
@@ -127,13 +127,20 @@ def rows():
                             f"--parallelism.data_parallel_shard_degree={devices}"], FOUNDRY, tokens=tokens, batches=batches))
     shapes = {"160M": ["--model=llama3", *llama(768, 12, 12, 4, 2048, 32000), *batch(8, 1024)],
               "1.5B": ["--model=llama3", *llama(2048, 16, 32, 8, 8192, 128256), *batch(4, 4096)],
-              "Qwen 3 0.6B": ["--model=qwen3", "--flavor=0.6B", *batch(8, 2048)]}
+              "Qwen 3 0.6B": ["--model=qwen3", "--flavor=0.6B", *batch(8, 2048)],
+              "Llama 3 8B, 4 layers": ["--model=llama3", "--flavor=8B", "--model.n_layers=4", *batch(2, 8192)],
+              "DeepSeek 16B, 4 layers": ["--model=deepseek_v3", "--flavor=16B", "--model.n_layers=4", *batch(4, 4096)]}
     for shape, execution, ms, peak, source in (
             ("160M", "heddle", 14.4, 4.22, OURS), ("160M", "compiled", 20.6, 4.3, HERE), ("160M", "eager", 28.7, 7.1, HERE),
             ("1.5B", "heddle", 251, 41.7, OURS), ("1.5B", "compiled", 263, 42.2, OURS), ("1.5B", "eager", 303.0, 65.3, HERE),
             ("Qwen 3 0.6B", "heddle", 147.7, 31.9, OURS), ("Qwen 3 0.6B", "compiled", 161.0, 32.1, HERE),
-            ("Qwen 3 0.6B", "eager", 248.0, 57.7, HERE)):
+            ("Qwen 3 0.6B", "eager", 248.0, 57.7, HERE),
+            ("Llama 3 8B, 4 layers", "heddle", 259.7, 36.9, OURS), ("Llama 3 8B, 4 layers", "compiled", 274.0, 37.8, HERE),
+            ("Llama 3 8B, 4 layers", "eager", 303.4, 58.2, HERE), ("DeepSeek 16B, 4 layers", "heddle", 159.7, 43.1, OURS),
+            ("DeepSeek 16B, 4 layers", "compiled", 166.0, None, HERE), ("DeepSeek 16B, 4 layers", "eager", 200.0, 60.1, HERE)):
+        # cuDNN has no kernels for heads of 192 elements.
+        attention = "flash" if shape.startswith("DeepSeek") else "cudnn"
         out.append(Row(f"{shape}, H200, {execution}", "H200", "h200-8x", execution,
-                       [*shapes[shape], "--attention=cudnn", "--precision=bf16", "--parallelism.data_parallel_shard_degree=1"], source,
+                       [*shapes[shape], f"--attention={attention}", "--precision=bf16", "--parallelism.data_parallel_shard_degree=1"], source,
                        ms=ms, peak=peak, goal=8))
     return out

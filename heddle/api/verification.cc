@@ -113,7 +113,7 @@ run::EagerOptions Verification::Eager() const {
           .reducer = reducer_,
           .optimizer = given_.optimization.optimizer,
           .narrow_grads = given_.parallel.narrow_gradients,
-          // On a GPU, autograd has one thread for all ranks.
+          // On a GPU, threads gain nothing: the ranks share it.
           .threads = device_.is_cpu() ? given_.optimization.threads : 1,
           .params = params_,
           .batches = BatchesOf(*dataset_, run::DataSplit::kTrain, model().batch.seq_len),

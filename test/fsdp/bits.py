@@ -32,11 +32,12 @@ class Job:
     seq_len: int = 16
     # The default; the command line overrides it.
     steps: int = 25
+    batch: int = 1
 
 
 def degrees(mesh):
     names = {"shard": "data_parallel_shard", "replicate": "data_parallel_replicate", "tensor": "tensor_parallel",
-             "context": "context_parallel", "expert": "expert_parallel"}
+             "context": "context_parallel", "expert": "expert_parallel", "pipeline": "pipeline_parallel"}
     return [f"--parallelism.{names[kind]}_degree={degree}" for kind, degree in mesh.items()]
 
 
@@ -64,6 +65,35 @@ def context():
             name = f"{model} {mesh} {way} {precision}{' documents' if documents else ''}"
             yield Job(name, [f"--model={model.split()[0]}", *flavor, f"--precision={precision}", *degrees(ranks), *documents,
                              *(f"--parallelism.context_parallel_{flag}" for flag in flags)], seq_len=32, steps=10)
+
+
+def pipelines():
+    """Every schedule; then every schedule together with each other kind of parallelism."""
+    # Stages of a rank.
+    chunks = {"GPipe": 1, "1F1B": 1, "ZB-H1": 1, "Interleaved1F1B": 2, "LoopedBFS": 2, "InterleavedZeroBubble": 2, "ZBV": 2, "DualPipeV": 2}
+    small = [f"--model.{name}={size}" for name, size in NARROW.items()]
+
+    def job(schedule, stages, ranks, batches, precision, flags):
+        mesh = " x ".join(f"{kind}={degree}" for kind, degree in {"pipeline": stages, **ranks}.items())
+        # The embedding and the output are parts of the first and the last stage.
+        layers = stages * chunks[schedule]
+        return Job(f"{schedule} {mesh}, {batches} micro-batches, {precision}{' tied' if '--model.tied=true' in flags else ''}",
+                   [f"--precision={precision}", f"--model.n_layers={layers}", f"--parallelism.pipeline_parallel_schedule={schedule}",
+                    *degrees({"pipeline": stages, **ranks}), *small, *flags], steps=10, batch=batches)
+
+    for schedule, stages, batches, precision, tied in itertools.product(chunks, (2, 4), (4, 5, 8), ("f32", "bf16"), ("false", "true")):
+        # Micro-batches divide into rounds of at least one for each rank; DualPipeV starts with two for each.
+        if schedule == "ZB-H1" and batches % max(1, batches // stages):
+            continue
+        if schedule in ("Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble") and batches % stages:
+            continue
+        if schedule == "DualPipeV" and batches < 2 * stages:
+            continue
+        yield job(schedule, stages, {}, batches, precision, ["--model=llama3", f"--model.tied={tied}"])
+    experts = ["--model=qwen3", "--flavor=debugmodel_moe", "--model.moe.experts=4", "--model.moe.top_k=2", "--model.moe.ffn_dim=32"]
+    for schedule, ranks, precision in itertools.product(
+            chunks, ({"shard": 2}, {"tensor": 2}, {"context": 2}, {"shard": 2, "expert": 2}, {"replicate": 2}), ("f32", "bf16")):
+        yield job(schedule, 2, ranks, 4, precision, experts if "expert" in ranks else ["--model=llama3"])
 
 
 def without_buckets():
@@ -103,8 +133,9 @@ def few():
 
 
 def run(heddle, job, steps):
-    command = [heddle, "verify", "--flavor=debugmodel", f"--training.steps={steps or job.steps}", f"--training.seq_len={job.seq_len}",
-               "--training.local_batch_size=1", *job.flags]
+    flavor = [] if any(flag.startswith("--flavor=") for flag in job.flags) else ["--flavor=debugmodel"]
+    command = [heddle, "verify", *flavor, f"--training.steps={steps or job.steps}", f"--training.seq_len={job.seq_len}",
+               f"--training.local_batch_size={job.batch}", *job.flags]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == (2 if job.differs else 0):
         return ""
@@ -121,7 +152,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=1, help="so many at a time")
     arguments = parser.parse_args()
     if arguments.all or arguments.product or arguments.only:
-        jobs = [*against_eager(arguments.product), *context(), *without_buckets(), *payload_order([64, 128, 256])]
+        jobs = [*against_eager(arguments.product), *context(), *pipelines(), *without_buckets(), *payload_order([64, 128, 256])]
     else:
         jobs = few()
     jobs = [job for job in jobs if arguments.only in job.name]

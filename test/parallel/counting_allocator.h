@@ -7,9 +7,11 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 
+#include "heddle/core/base/check.h"
+
 namespace heddle {
 
-// Counts the bytes of tensors while it exists.
+// Counts the bytes of tensors while it exists, for each thread. A thread frees what it allocates.
 class CountingAllocator : public c10::Allocator {
  public:
   CountingAllocator() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this, kPriority); }
@@ -26,14 +28,16 @@ class CountingAllocator : public c10::Allocator {
     default_copy_data(to, from, size);
   }
 
-  static inline int64_t live = 0;
-  static inline std::map<void*, size_t> sizes;
+  static inline thread_local int64_t live = 0;
+  static inline thread_local std::map<void*, size_t> sizes;
 
  private:
   static constexpr uint8_t kPriority = 255;
   static void Free(void* data) {
     if (data == nullptr) return;
-    live -= static_cast<int64_t>(sizes.extract(data).mapped());
+    auto size = sizes.extract(data);
+    HEDDLE_CHECK(!size.empty(), "a thread frees a tensor of another");
+    live -= static_cast<int64_t>(size.mapped());
     c10::free_cpu(data);
   }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/AutogradState.h>
 
 #include "heddle/run/eager/sharded_state.h"
 
@@ -22,6 +23,8 @@ void ThreadGroup::Run(const std::function<void(int64_t member)>& work) {
     threads.emplace_back([&, member] {
       // A new thread starts with one ATen thread per core.
       at::init_num_threads();
+      // Otherwise all backwards on a GPU share a thread, which a member that waits would block.
+      c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
       try {
         work(member);
       } catch (...) {

@@ -1,5 +1,6 @@
 #include "heddle/run/runtime/recorder.h"
 
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/core/ops/collectives.h"
 
@@ -20,6 +21,8 @@ std::string_view ObstacleAt(const RankProgram& program, NodeId node) {
   if (graph.op(node).effect() == Effect::kRandom) return "it draws random numbers";
   if (CollectiveKindOf(graph[node].op) && program.spans_processes())
     return "it moves tensors between processes";
+  // A thread waits for the thread of another coordinate.
+  if (IsTransfer(graph, node)) return "it moves tensors between coordinates of a pipeline";
   for (ValueId operand : graph.operands(node)) {
     if (!operand || graph.types().is_async(graph.type(operand))) continue;
     if (graph.types().space(graph.type(operand)) == Space::kHost)

@@ -27,6 +27,8 @@ Result<std::unique_ptr<PipelineRun>> PipelineRun::Make(const Model& model,
       own.program.ranks.push_back(rank);
     }
     own.batches = run->InTurn(options.batches);
+    // Coordinates run on threads, and have the same to report.
+    if (coordinate > 0) own.notice = [](const std::string&) {};
     HEDDLE_TRY(Session session, Session::Make(model, modules, own));
     run->sessions_.push_back(std::move(session));
   }

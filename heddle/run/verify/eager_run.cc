@@ -84,17 +84,6 @@ class EagerRun final : public TrainingRun {
 Status CheckEagerExists(const Model& model, const EagerOptions& options) {
   constexpr std::string_view kInstead =
       "use --against=none to train the graph only, or --against=PIPELINE to compare two pipelines";
-  // Their ranks are threads that synchronize in backward, but on a GPU autograd has one thread for
-  // all.
-  const std::pair<std::string_view, int64_t> kinds[] = {
-      {"tensor", options.tensor}, {"context", options.context}, {"expert", options.expert}};
-  for (auto [kind, degree] : kinds) {
-    if (degree > 1 && !options.device.is_cpu())
-      return Error(Diag::kBadChoice,
-                   "eager {0} parallelism runs on cpu only, but "
-                   "--parallelism.{0}_parallel_degree is {1}; {2}",
-                   kind, degree, kInstead);
-  }
   auto refuse = [&](std::string_view kind, std::string_view name, double weight) -> Status {
     if (weight <= 0) return Done{};
     return Error(Diag::kBadChoice,
