@@ -78,14 +78,18 @@ Result<c10::Device> ModelOptions::Open(int64_t local_rank) const {
 
 namespace {
 
+run::AttentionKind Resolved(const run::ModelConfig& config, const run::StepNumerics& numerics) {
+  return numerics.attention == run::AttentionKind::kFastest
+             ? run::FastestAttention(config.query_size(), numerics)
+             : numerics.attention;
+}
+
 // Only the kernels of flash attention can have a part of the queries.
 Status CheckSplitsQueries(const run::ModelConfig& config, const run::StepNumerics& numerics) {
   if (config.family->attention == nullptr)
     return Error(Diag::kBadChoice, "{} has no attention, so ranks cannot share its positions",
                  config.family->name);
-  run::AttentionKind kind = numerics.attention == run::AttentionKind::kFastest
-                                ? run::FastestAttention(config.query_size(), numerics)
-                                : numerics.attention;
+  run::AttentionKind kind = Resolved(config, numerics);
   bool cudnn = kind == run::AttentionKind::kCudnn && !numerics.splits_queries;
   if (cudnn || kind == run::AttentionKind::kFlash) return Done{};
   if (numerics.attention != run::AttentionKind::kFastest)
@@ -104,15 +108,17 @@ Status CheckDocuments(const run::ModelConfig& config, const run::StepNumerics& n
     return Error(Diag::kBadChoice,
                  "--training.document_attention has no effect: {} has no attention",
                  config.family->name);
-  if (numerics.target == run::Target::kCuda)
+  run::AttentionKind kind = Resolved(config, numerics);
+  if (kind == run::AttentionKind::kFlash) return Done{};
+  if (numerics.attention != run::AttentionKind::kFastest)
     return Error(Diag::kBadChoice,
-                 "--training.document_attention runs on cpu only yet, but the device is cuda; use "
-                 "{}=cpu, or --training.document_boundaries",
-                 kDeviceFlag);
-  if (numerics.attention != run::AttentionKind::kMath) return Done{};
+                 "--attention is {}, which attends to all documents of a row; use "
+                 "--attention=flash with --training.document_attention",
+                 Name(kind));
   return Error(Diag::kBadChoice,
-               "--attention is math, which attends to all documents of a row; use "
-               "--attention=flash with --training.document_attention");
+               "--training.document_attention needs flash attention, which supports bf16 on cuda, "
+               "but --precision is {}",
+               Name(numerics.compute));
 }
 
 }  // namespace
@@ -158,7 +164,7 @@ Result<run::StepNumerics> ModelOptions::Numerics(const run::ModelConfig& config)
         "--attention=cudnn does not repeat the bits of gradients; use --attention=flash, or "
         "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
-  numerics.splits_queries = splits_queries;
+  numerics.splits_queries = splits_queries || document_attention;
   if (splits_queries || splits_heads) HEDDLE_RETURN_IF_ERROR(CheckSplitsQueries(config, numerics));
   numerics.loss_divisor = loss_divisor;
   numerics.z_loss = z_loss;

@@ -31,6 +31,7 @@ JOBS = {
                                    "--parallelism.data_parallel_shard_degree=4"], True),
     "large vocabulary, gathered logits": (["--model=llama3", "--precision=bf16", "--model.vocab_size=32000",
                                            "--parallelism.tensor_parallel_degree=4", "--parallelism.enable_loss_parallel=false"], True),
+    "llama3, documents": (["--model=llama3", "--precision=bf16", "--training.document_attention"], False),
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
     "qwen3 f32": (["--model=qwen3", "--precision=f32"], True),

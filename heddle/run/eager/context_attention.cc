@@ -4,6 +4,8 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/arange.h>
@@ -78,6 +80,47 @@ struct KernelCall {
   }
 };
 
+// The output and its logsumexp. The causal kernel for CUDA aligns the last query with the last key.
+std::tuple<at::Tensor, at::Tensor> Attend(const KernelCall& call, const at::Tensor& query,
+                                          const at::Tensor& keys, const at::Tensor& values,
+                                          std::optional<double> scale) {
+  if (query.is_cpu()) {
+    return at::_scaled_dot_product_flash_attention_for_cpu(
+        call.Own(query), call.Seen(keys), call.Seen(values), 0.0, /*is_causal=*/false,
+        call.Mask(query), scale);
+  }
+  auto results = at::_scaled_dot_product_flash_attention(
+      call.Own(query), call.Seen(keys), call.Seen(values), 0.0, /*is_causal=*/true, false, scale);
+  return {std::get<0>(results), std::get<1>(results)};
+}
+
+// The tensors that backward reads.
+struct Attended {
+  at::Tensor query;
+  at::Tensor out;
+  at::Tensor logsumexp;
+};
+// Gradients of the call's queries, and of the keys and values that they see.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttendBackward(
+    const KernelCall& call, const at::Tensor& grad, const Attended& forward, const at::Tensor& keys,
+    const at::Tensor& values, std::optional<double> scale) {
+  at::Tensor query = call.Own(forward.query);
+  at::Tensor out = call.Own(forward.out);
+  at::Tensor logsumexp = call.Own(forward.logsumexp);
+  if (query.is_cpu()) {
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        call.Own(grad), query, call.Seen(keys), call.Seen(values), out, logsumexp, 0.0,
+        /*is_causal=*/false, call.Mask(query), scale);
+  }
+  // The state of dropout, which is not used.
+  at::Tensor seed = at::zeros({2}, query.options().dtype(at::kUInt64));
+  at::Tensor offset = at::zeros({}, seed.options());
+  return at::_scaled_dot_product_flash_attention_backward(
+      call.Own(grad), query, call.Seen(keys), call.Seen(values), out, logsumexp.contiguous(), {},
+      {}, query.size(kPositions), call.end() - call.first, 0.0, /*is_causal=*/true, seed, offset,
+      scale);
+}
+
 // One call for each piece of the positions, or for each document in it and in each row.
 std::vector<KernelCall> CallsFor(const std::vector<at::Tensor>& pieces, int64_t rows,
                                  const at::Tensor& documents) {
@@ -124,14 +167,16 @@ struct Gathered : torch::autograd::Function<Gathered> {
                            const at::Tensor& own) {
     at::Tensor all = split.latents ? own : rank.group->Gather(rank.member, own, kPositions);
     int64_t part = all.size(kPositions) / rank.group->members();
-    return all.index_select(kPositions, at::argsort(AllPositions(rank, split.head_tail, part)));
+    at::Tensor order = at::argsort(AllPositions(rank, split.head_tail, part));
+    return all.index_select(kPositions, order.to(all.device()));
   }
   // Sums the gradients of all positions, and returns those of this rank's positions. Gradients of
   // keys and values from latents are not summed here.
   static at::Tensor Reduce(const GroupRank& rank, const ContextSplit& split,
                            const at::Tensor& grad) {
     int64_t part = grad.size(kPositions) / rank.group->members();
-    at::Tensor in_order = grad.index_select(kPositions, AllPositions(rank, split.head_tail, part));
+    at::Tensor positions = AllPositions(rank, split.head_tail, part);
+    at::Tensor in_order = grad.index_select(kPositions, positions.to(grad.device()));
     if (split.latents) return Stored(in_order);
     // Sums tensors as they are stored: positions before heads.
     at::Tensor sum =
@@ -151,9 +196,7 @@ struct Gathered : torch::autograd::Function<Gathered> {
     std::vector<at::Tensor> outs;
     std::vector<at::Tensor> logsumexps;
     for (const KernelCall& call : calls) {
-      auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
-          call.Own(query), call.Seen(keys), call.Seen(values), 0.0, /*is_causal=*/false,
-          call.Mask(query), scale);
+      auto [out, logsumexp] = Attend(call, query, keys, values, scale);
       outs.push_back(out);
       logsumexps.push_back(logsumexp);
     }
@@ -181,10 +224,9 @@ struct Gathered : torch::autograd::Function<Gathered> {
     at::Tensor key_sum;
     at::Tensor value_sum;
     for (const KernelCall& call : calls) {
-      auto [query, key, value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          call.Own(grads[0]), call.Own(saved[0]), call.Seen(keys), call.Seen(values),
-          call.Own(saved[3]), call.Own(saved[4]), 0.0, /*is_causal=*/false, call.Mask(saved[0]),
-          context->saved_data["scale"].toOptional<double>());
+      auto [query, key, value] =
+          AttendBackward(call, grads[0], {saved[0], saved[3], saved[4]}, keys, values,
+                         context->saved_data["scale"].toOptional<double>());
       queries.push_back(query);
       auto add = [&](at::Tensor& sum, const at::Tensor& grad) {
         at::Tensor all = call.Padded(Widened(grad), keys);
@@ -257,8 +299,12 @@ struct Repeat : torch::autograd::Function<Repeat> {
 at::Tensor AttendWhole(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                        const at::Tensor& documents, std::optional<double> scale) {
   auto attend = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, 0.0, /*is_causal=*/true, std::nullopt, scale));
+    if (q.is_cpu()) {
+      return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+          q, k, v, 0.0, /*is_causal=*/true, std::nullopt, scale));
+    }
+    return std::get<0>(
+        at::_scaled_dot_product_flash_attention(q, k, v, 0.0, /*is_causal=*/true, false, scale));
   };
   if (!documents.defined()) return attend(query, key, value);
   std::vector<KernelCall> calls =

@@ -38,8 +38,9 @@ std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at:
     bool has_positions = batch || (table && !model.batch.documents);
     if (has_positions && positions.parts > 1) {
       int64_t dim = batch ? 1 : 0;
-      input = input.index_select(dim, EagerPositions(input.size(dim), positions.parts,
-                                                     positions.part, positions.head_tail));
+      at::Tensor own =
+          EagerPositions(input.size(dim), positions.parts, positions.part, positions.head_tail);
+      input = input.index_select(dim, own.to(input.device()));
     }
     local.push_back(batch ? input.contiguous() : input);
   }
