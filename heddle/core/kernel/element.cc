@@ -34,6 +34,49 @@ bool HasPlainAttrs(const Graph& graph, NodeId node) {
   });
 }
 
+// Neighbouring dimensions that a smaller operand and the result both have. The operand's index
+// there is at / divisor % size * stride.
+struct BroadcastRun {
+  int64_t divisor;
+  int64_t size;
+  int64_t stride;
+};
+
+// The lanes of one element: two if it is complex.
+int64_t ElementLanes(const Graph& graph, ValueId value) {
+  return graph.types().dtype(graph.type(value)) == DType::kC64 ? 2 : 1;
+}
+
+// From the last dimension; empty for one number. Nullopt if a vector would need several loads.
+std::optional<std::vector<BroadcastRun>> RunsOf(const Graph& graph, ValueId operand,
+                                                ValueId result) {
+  std::span<const Dim> small = graph.types().dims(graph.type(operand));
+  std::span<const Dim> large = graph.types().dims(graph.type(result));
+  if (small.size() > large.size()) return std::nullopt;
+  size_t missing = large.size() - small.size();
+  int64_t width = ElementLanes(graph, result);
+  std::vector<BroadcastRun> runs;
+  int64_t divisor = width;
+  int64_t stride = width;
+  bool open = false;
+  for (size_t d = large.size(); d-- > 0;) {
+    int64_t size = d < missing ? 1 : small[d - missing];
+    if (size != 1 && size != large[d]) return std::nullopt;
+    if (large[d] == 1) continue;
+    if (size != 1 && open) runs.back().size *= size;
+    if (size != 1 && !open) runs.push_back({divisor, size, stride});
+    open = size != 1;
+    divisor *= large[d];
+    stride *= size;
+  }
+  if (runs.empty()) return width == 1 ? std::optional(runs) : std::nullopt;
+  // Lanes of the innermost run are next to each other; dimensions before it repeat one number.
+  bool uniform = runs[0].divisor != width;
+  if ((uniform ? runs[0].divisor : runs[0].size * width) % kLanes != 0 || (uniform && width != 1))
+    return std::nullopt;
+  return runs;
+}
+
 }  // namespace
 
 int64_t LanesOf(const Graph& graph, ValueId value) {
@@ -65,7 +108,7 @@ ValueId SourceOf(const Graph& graph, ValueId value) {
   return value;
 }
 
-std::optional<std::string> ElementText(const Graph& graph, NodeId node) {
+std::optional<std::string_view> ElementText(const Graph& graph, NodeId node) {
   const Function* function =
       std::ranges::find(kFunctions, graph[node].op, [](const Function& f) { return f.op; });
   if (function == std::end(kFunctions) || !HasPlainAttrs(graph, node)) return std::nullopt;
@@ -79,56 +122,28 @@ std::optional<std::string> ElementText(const Graph& graph, NodeId node) {
     DType from = graph.types().dtype(graph.type(operand));
     bool cast = graph[node].op == op::_to_copy && IsReal(from) && IsReal(dtype);
     if (from != dtype && !cast) return std::nullopt;
-    if (LanesOf(graph, operand) != lanes && !BroadcastOf(graph, operand, result))
-      return std::nullopt;
+    if (LanesOf(graph, operand) != lanes && !RunsOf(graph, operand, result)) return std::nullopt;
   }
-  if (IsReal(dtype)) return std::string(function->text);
+  if (IsReal(dtype)) return function->text;
   // ComplexMul computes the pair that lane j belongs to.
   if (graph[node].op != op::mul_Tensor) return std::nullopt;
   return "ComplexMul({0}, {1})";
 }
 
 std::optional<Broadcast> BroadcastOf(const Graph& graph, ValueId operand, ValueId result) {
-  std::span<const Dim> small = graph.types().dims(graph.type(operand));
-  std::span<const Dim> large = graph.types().dims(graph.type(result));
-  if (small.size() > large.size()) return std::nullopt;
-  size_t missing = large.size() - small.size();
-  int64_t width = graph.types().dtype(graph.type(result)) == DType::kC64 ? 2 : 1;
-  // Neighbouring dimensions that both have, from the last one. The operand's index there is at /
-  // divisor % size * stride.
-  struct Run {
-    int64_t divisor;
-    int64_t size;
-    int64_t stride;
-  };
-  std::vector<Run> runs;
-  int64_t divisor = width;
-  int64_t stride = width;
-  bool open = false;
-  for (size_t d = large.size(); d-- > 0;) {
-    int64_t size = d < missing ? 1 : small[d - missing];
-    if (size != 1 && size != large[d]) return std::nullopt;
-    if (large[d] == 1) continue;
-    if (size != 1 && open) runs.back().size *= size;
-    if (size != 1 && !open) runs.push_back({divisor, size, stride});
-    open = size != 1;
-    divisor *= large[d];
-    stride *= size;
-  }
-  if (runs.empty()) return width == 1 ? std::optional(Broadcast{true, "0"}) : std::nullopt;
-  // Lanes of the innermost run are next to each other; dimensions before it repeat one number.
-  bool uniform = runs[0].divisor != width;
-  if ((uniform ? runs[0].divisor : runs[0].size * width) % kLanes != 0 || (uniform && width != 1))
-    return std::nullopt;
+  std::optional<std::vector<BroadcastRun>> runs = RunsOf(graph, operand, result);
+  if (!runs) return std::nullopt;
+  if (runs->empty()) return Broadcast{true, "0"};
+  int64_t width = ElementLanes(graph, result);
   std::string index;
-  for (const Run& run : runs) {
+  for (const BroadcastRun& run : *runs) {
     bool innermost = run.divisor == width;
     std::string term = innermost
                            ? fmt::format("at % {}", run.size * width)
                            : fmt::format("at / {} % {} * {}", run.divisor, run.size, run.stride);
     index = index.empty() ? term : term + " + " + index;
   }
-  return Broadcast{uniform, index};
+  return Broadcast{runs->front().divisor != width, index};
 }
 
 }  // namespace heddle

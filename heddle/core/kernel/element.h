@@ -25,7 +25,7 @@ ValueId SourceOf(const Graph& graph, ValueId value);
 
 // The function of kernels/elements.cu that computes a node, with its operands as `{0}` and `{1}`.
 // Nullopt if kernels do not compute this node.
-std::optional<std::string> ElementText(const Graph& graph, NodeId node);
+std::optional<std::string_view> ElementText(const Graph& graph, NodeId node);
 
 // The location of a smaller operand's element, given the lane `at` of the result.
 struct Broadcast {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "heddle/core/kernel/element.h"
 #include "heddle/core/ops/ops.h"
@@ -57,23 +58,28 @@ bool IsRowNorm(const Graph& graph, NodeId node) {
 
 std::vector<KernelGroup> GroupFinder::Find() {
   std::vector<KernelGroup> groups;
+  units_.resize(graph_.node_count());
+  inside_.resize(graph_.node_count());
+  visited_.resize(graph_.node_count());
   for (NodeId node : graph_.nodes()) {
     uint32_t index = node.index();
     unit_of_.push_back(index);
-    units_.push_back({{node}});
+    Unit& unit = units_[index];
     int64_t lanes = 0;
     if (segment_[index] != 0) {
       ValueId result = graph_[node].first_result;
       if (IsRowNorm(graph_, node)) {
         lanes = LanesOf(graph_, result);
-        units_.back().norm = node;
+        unit.norm = node;
       } else if (ElementText(graph_, node)) {
         lanes = LanesOf(graph_, result);
       }
     }
     lanes_.push_back(lanes);
-    units_.back().lanes = lanes;
-    units_.back().computed = lanes > 0 ? 1 : 0;
+    if (lanes == 0) continue;
+    unit.nodes.push_back(node);
+    unit.lanes = lanes;
+    unit.computed = 1;
   }
   FindTurns();
   GroupCasts(groups);
@@ -108,6 +114,7 @@ void GroupFinder::FindTurns() {
     });
     if (!own) continue;
     Unit& unit = units_[node.index()];
+    unit.nodes.assign(1, node);
     for (NodeId part : turn->parts) {
       lanes_[part.index()] = 0;
       unit_of_[part.index()] = node.index();
@@ -199,18 +206,30 @@ void GroupFinder::Join(NodeId node) {
       }
     }
   }
-  for (NodeId other : others) Merge(unit_of_[other.index()], unit_of_[node.index()]);
+  // A pair of units that does not merge does not merge later, either, while both are the same.
+  std::vector<std::pair<uint32_t, uint32_t>> apart;
+  for (NodeId other : others) {
+    std::pair pair(unit_of_[other.index()], unit_of_[node.index()]);
+    if (std::ranges::find(apart, pair) != apart.end()) continue;
+    if (Merge(pair.first, pair.second))
+      apart.clear();
+    else
+      apart.push_back(pair);
+  }
 }
 
 bool GroupFinder::Merge(uint32_t a, uint32_t b) {
-  if (a == b || units_[a].lanes != units_[b].lanes || (units_[a].norm && units_[b].norm))
+  const Unit& first = units_[a];
+  const Unit& second = units_[b];
+  if (a == b || first.lanes != second.lanes || (first.norm && second.norm) ||
+      first.nodes.size() + second.nodes.size() > kMostNodes)
     return false;
-  Unit merged = units_[a];
-  merged.nodes.insert(merged.nodes.end(), units_[b].nodes.begin(), units_[b].nodes.end());
-  merged.computed += units_[b].computed;
-  if (!merged.norm) merged.norm = units_[b].norm;
-  merged.turns = merged.turns || units_[b].turns;
-  if (merged.turns && merged.norm && RowWidth(graph_, merged.norm) != kTurnWidth) return false;
+  NodeId norm = first.norm ? first.norm : second.norm;
+  bool turns = first.turns || second.turns;
+  if (turns && norm && RowWidth(graph_, norm) != kTurnWidth) return false;
+  Unit merged{first.nodes, first.lanes, norm, first.computed + second.computed, turns};
+  merged.nodes.insert(merged.nodes.end(), second.nodes.begin(), second.nodes.end());
+  MarkInside(merged);
   AddViews(merged, a, b);
   if (merged.nodes.size() > kMostNodes || InputCount(merged) > kMostInputs || MakesCycle(merged))
     return false;
@@ -220,63 +239,68 @@ bool GroupFinder::Merge(uint32_t a, uint32_t b) {
   return true;
 }
 
-void GroupFinder::AddViews(Unit& unit, uint32_t a, uint32_t b) const {
-  std::set<NodeId> inside(unit.nodes.begin(), unit.nodes.end());
-  std::vector<NodeId> computed = unit.nodes;
-  for (NodeId node : computed) {
-    for (ValueId operand : graph_.operands(node)) {
+void GroupFinder::MarkInside(const Unit& unit) {
+  ++merge_;
+  for (NodeId node : unit.nodes) inside_[node.index()] = merge_;
+}
+
+void GroupFinder::AddViews(Unit& unit, uint32_t a, uint32_t b) {
+  const size_t computed = unit.nodes.size();
+  for (size_t i = 0; i < computed; ++i) {
+    for (ValueId operand : graph_.operands(unit.nodes[i])) {
       if (!operand) continue;
       NodeId made_by = graph_[SourceOf(graph_, operand)].producer;
-      if (!made_by || !inside.contains(made_by)) continue;
+      if (!made_by || !IsInside(made_by)) continue;
       for (NodeId view = graph_[operand].producer; view && IsFlatView(graph_, view);
            view = graph_[graph_.operands(view)[0]].producer) {
         uint32_t in = unit_of_[view.index()];
-        if (in != a && in != b && inside.insert(view).second) unit.nodes.push_back(view);
+        if (in == a || in == b || IsInside(view)) continue;
+        inside_[view.index()] = merge_;
+        unit.nodes.push_back(view);
       }
     }
   }
 }
 
-bool GroupFinder::MakesCycle(const Unit& unit) const {
-  std::set<NodeId> inside(unit.nodes.begin(), unit.nodes.end());
-  std::vector<bool> seen(graph_.node_count());
-  std::vector<NodeId> open = unit.nodes;
+bool GroupFinder::MakesCycle(const Unit& unit) {
+  open_ = unit.nodes;
   uint32_t segment = segment_[unit.nodes.front().index()];
-  while (!open.empty()) {
-    NodeId node = open.back();
-    open.pop_back();
-    bool own = inside.contains(node);
+  auto visit = [&](NodeId node) {
+    if (std::exchange(visited_[node.index()], merge_) != merge_) open_.push_back(node);
+  };
+  while (!open_.empty()) {
+    NodeId node = open_.back();
+    open_.pop_back();
+    bool own = IsInside(node);
     for (ValueId result : graph_.results(node)) {
       for (const Use& use : uses_.of(result)) {
-        if (inside.contains(use.node)) {
+        if (IsInside(use.node)) {
           if (!own) return true;
           continue;
         }
         // Paths from later segments do not return.
         if (segment_[use.node.index()] != segment) continue;
-        for (NodeId member : units_[unit_of_[use.node.index()]].nodes) {
-          if (seen[member.index()]) continue;
-          seen[member.index()] = true;
-          open.push_back(member);
-        }
+        const Unit& reader = units_[unit_of_[use.node.index()]];
+        if (reader.nodes.empty()) visit(use.node);
+        for (NodeId member : reader.nodes) visit(member);
       }
     }
   }
   return false;
 }
 
-size_t GroupFinder::InputCount(const Unit& unit) const {
-  std::set<NodeId> inside(unit.nodes.begin(), unit.nodes.end());
-  std::set<ValueId> inputs;
+size_t GroupFinder::InputCount(const Unit& unit) {
+  inputs_.clear();
   for (NodeId node : unit.nodes) {
     for (ValueId operand : graph_.operands(node)) {
       if (!operand) continue;
       ValueId source = SourceOf(graph_, operand);
-      if (!graph_[source].producer || !inside.contains(graph_[source].producer))
-        inputs.insert(source);
+      NodeId producer = graph_[source].producer;
+      bool inside = producer && IsInside(producer);
+      if (!inside && std::ranges::find(inputs_, source) == inputs_.end()) inputs_.push_back(source);
     }
   }
-  return inputs.size();
+  return inputs_.size();
 }
 
 void GroupFinder::Repeat(KernelGroup& group) const {

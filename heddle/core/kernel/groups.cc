@@ -1,9 +1,7 @@
 #include "heddle/core/kernel/groups.h"
 
 #include <algorithm>
-#include <map>
 #include <queue>
-#include <set>
 
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/ir/edit/rewriter.h"
@@ -27,51 +25,89 @@ std::vector<uint32_t> Segments(const Graph& graph, const std::vector<bool>& fixe
   return segments;
 }
 
-// Orders the nodes from `first` to `end` such that each unit is contiguous. Among units whose
-// operands exist, the unit with the earliest node is next.
-void OrderSegment(const Graph& graph, const Uses& uses, const std::vector<uint32_t>& unit_of,
-                  const std::map<uint32_t, std::vector<NodeId>>& members, uint32_t first,
-                  uint32_t end, std::vector<NodeId>& order) {
-  auto nodes_of = [&](uint32_t unit) {
-    auto found = members.find(unit);
-    return found == members.end() ? std::vector<NodeId>{NodeId(unit)} : found->second;
-  };
-  std::map<uint32_t, std::set<uint32_t>> after;
-  std::map<uint32_t, size_t> missing;
-  for (uint32_t n = first; n < end; ++n) {
-    missing.try_emplace(unit_of[n], 0);
-    for (ValueId result : graph.results(NodeId(n))) {
-      for (const Use& use : uses.of(result)) {
+// Orders nodes such that each unit, a group or a single node, is contiguous.
+class UnitOrder {
+ public:
+  UnitOrder(const Graph& graph, const Uses& uses, const std::vector<KernelGroup>& groups)
+      : graph_(graph),
+        uses_(uses),
+        groups_(groups),
+        unit_of_(graph.node_count()),
+        group_at_(graph.node_count(), kNone),
+        missing_(graph.node_count()) {
+    for (uint32_t n = 0; n < unit_of_.size(); ++n) unit_of_[n] = n;
+    for (uint32_t g = 0; g < groups.size(); ++g) {
+      uint32_t first = groups[g].nodes.front().index();
+      group_at_[first] = g;
+      for (NodeId node : groups[g].nodes) unit_of_[node.index()] = first;
+    }
+  }
+
+  // Appends the nodes from `first` to `end`. Among units whose operands exist, the unit with the
+  // earliest node is next.
+  void OrderSegment(uint32_t first, uint32_t end, std::vector<NodeId>& order) {
+    bool grouped = std::any_of(unit_of_.begin() + first, unit_of_.begin() + end,
+                               [&](uint32_t unit) { return group_at_[unit] != kNone; });
+    if (!grouped) {
+      for (uint32_t n = first; n < end; ++n) order.emplace_back(n);
+      return;
+    }
+    for (uint32_t n = first; n < end; ++n)
+      ForReaders(NodeId(n), end, [&](uint32_t unit) { ++missing_[unit]; });
+    std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
+    for (uint32_t n = first; n < end; ++n) {
+      if (unit_of_[n] == n && missing_[n] == 0) ready.push(n);
+    }
+    size_t before = order.size();
+    auto append = [&](NodeId node) {
+      order.push_back(node);
+      ForReaders(node, end, [&](uint32_t unit) {
+        if (--missing_[unit] == 0) ready.push(unit);
+      });
+    };
+    while (!ready.empty()) {
+      uint32_t unit = ready.top();
+      ready.pop();
+      if (group_at_[unit] == kNone)
+        append(NodeId(unit));
+      else
+        std::ranges::for_each(groups_[group_at_[unit]].nodes, append);
+    }
+    HEDDLE_CHECK(order.size() - before == end - first, "groups of nodes depend on each other");
+  }
+
+ private:
+  static constexpr uint32_t kNone = UINT32_MAX;
+
+  // Calls `take` for each use of a result in another unit before node `end`, with the unit.
+  template <typename Take>
+  void ForReaders(NodeId node, uint32_t end, Take take) const {
+    for (ValueId result : graph_.results(node)) {
+      for (const Use& use : uses_.of(result)) {
         uint32_t user = use.node.index();
-        if (user >= end || unit_of[user] == unit_of[n]) continue;
-        if (after[unit_of[n]].insert(unit_of[user]).second) ++missing[unit_of[user]];
+        if (user < end && unit_of_[user] != unit_of_[node.index()]) take(unit_of_[user]);
       }
     }
   }
-  std::priority_queue<uint32_t, std::vector<uint32_t>, std::greater<>> ready;
-  for (const auto& [unit, count] : missing) {
-    if (count == 0) ready.push(unit);
-  }
-  size_t before = order.size();
-  while (!ready.empty()) {
-    uint32_t unit = ready.top();
-    ready.pop();
-    std::vector<NodeId> nodes = nodes_of(unit);
-    order.insert(order.end(), nodes.begin(), nodes.end());
-    for (uint32_t next : after[unit]) {
-      if (--missing[next] == 0) ready.push(next);
-    }
-  }
-  HEDDLE_CHECK(order.size() - before == end - first, "groups of nodes depend on each other");
-}
+
+  const Graph& graph_;
+  const Uses& uses_;
+  const std::vector<KernelGroup>& groups_;
+  // By node: its unit, which has the number of its first node.
+  std::vector<uint32_t> unit_of_;
+  // By unit: its group, and the number of its operands that do not exist yet.
+  std::vector<uint32_t> group_at_;
+  std::vector<uint32_t> missing_;
+};
 
 // Orders neighbouring matrix products to lower the peak of memory. In backward, the gradient of the
 // input comes first: the cast weight is free after it, and the gradient of the weight takes its
 // place.
 class MatmulOrder {
  public:
-  MatmulOrder(const Graph& graph, const std::vector<uint32_t>& segments, std::vector<NodeId>& order)
-      : graph_(graph), segments_(segments), order_(order), liveness_(graph) {
+  MatmulOrder(const Graph& graph, const Liveness& liveness, const std::vector<uint32_t>& segments,
+              std::vector<NodeId>& order)
+      : graph_(graph), segments_(segments), order_(order), liveness_(liveness) {
     last_.resize(liveness_.storages().size());
     for (uint32_t p = 0; p < order.size(); ++p) {
       for (ValueId operand : graph.operands(order[p])) {
@@ -133,57 +169,54 @@ class MatmulOrder {
   const Graph& graph_;
   const std::vector<uint32_t>& segments_;
   std::vector<NodeId>& order_;
-  Liveness liveness_;
+  const Liveness& liveness_;
   // By storage: the place of the last node that reads it.
   std::vector<uint32_t> last_;
 };
 
-// Whether a node outside `inside` reads the value, or a view of it in `inside`.
+// The group of a node, or null. The nodes of a group are neighbours.
+const KernelGroup* GroupOf(const std::vector<KernelGroup>& groups, NodeId node) {
+  auto after = std::ranges::upper_bound(
+      groups, node, {}, [](const KernelGroup& group) { return group.nodes.front(); });
+  if (after == groups.begin() || (after - 1)->nodes.back() < node) return nullptr;
+  return &*(after - 1);
+}
+
+// Whether a node outside `group` reads the value, or a view of it in the group.
 bool IsReadOutside(const Graph& graph, const Uses& uses, ValueId value,
-                   const std::set<NodeId>& inside,
-                   const std::map<NodeId, std::set<NodeId>>& repeats) {
+                   const std::vector<KernelGroup>& groups, const KernelGroup& group) {
   if (uses.is_output(value)) return true;
   NodeId producer = graph[value].producer;
-  for (const Use& use : uses.of(value)) {
-    if (inside.contains(use.node)) {
-      if (IsFlatView(graph, use.node) &&
-          IsReadOutside(graph, uses, graph[use.node].first_result, inside, repeats))
-        return true;
-      continue;
-    }
-    // The reader's group recomputes it.
-    auto reader = repeats.find(use.node);
-    if (reader == repeats.end() || !reader->second.contains(producer)) return true;
-  }
-  return false;
+  return std::ranges::any_of(uses.of(value), [&](const Use& use) {
+    if (group.nodes.front() <= use.node && use.node <= group.nodes.back())
+      return IsFlatView(graph, use.node) &&
+             IsReadOutside(graph, uses, graph[use.node].first_result, groups, group);
+    // The reader's group may recompute it.
+    const KernelGroup* reader = GroupOf(groups, use.node);
+    return reader == nullptr || !std::ranges::binary_search(reader->repeated, producer);
+  });
 }
 
 }  // namespace
 
-ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fixed) {
+ArrangedGraph ArrangeForKernels(Graph graph, const Uses& uses, const Liveness& liveness,
+                                const std::vector<bool>& fixed) {
   std::vector<uint32_t> segments = Segments(graph, fixed);
-  std::vector<KernelGroup> groups = GroupFinder(graph, segments).Find();
-  // A unit has the number of its first node.
-  std::vector<uint32_t> unit_of(graph.node_count());
-  for (uint32_t n = 0; n < unit_of.size(); ++n) unit_of[n] = n;
-  std::map<uint32_t, std::vector<NodeId>> members;
-  for (const KernelGroup& group : groups) {
-    members[group.nodes.front().index()] = group.nodes;
-    for (NodeId node : group.nodes) unit_of[node.index()] = group.nodes.front().index();
-  }
-  Uses uses(graph);
+  std::vector<KernelGroup> groups = GroupFinder(graph, uses, segments).Find();
+  UnitOrder units(graph, uses, groups);
   std::vector<NodeId> order;
+  order.reserve(segments.size());
   for (uint32_t first = 0; first < segments.size();) {
     uint32_t end = first + 1;
     while (end < segments.size() && segments[end] == segments[first]) ++end;
     if (segments[first] == 0) {
       for (uint32_t n = first; n < end; ++n) order.emplace_back(n);
     } else {
-      OrderSegment(graph, uses, unit_of, members, first, end, order);
+      units.OrderSegment(first, end, order);
     }
     first = end;
   }
-  MatmulOrder(graph, segments, order).Improve();
+  MatmulOrder(graph, liveness, segments, order).Improve();
   std::vector<NodeId> place(order.size());
   for (uint32_t n = 0; n < order.size(); ++n) place[order[n].index()] = NodeId(n);
   for (KernelGroup& group : groups) {
@@ -194,26 +227,24 @@ ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fix
     std::ranges::sort(group.repeated);
   }
   std::ranges::sort(groups, {}, [](const KernelGroup& group) { return group.nodes.front(); });
-  ArrangedGraph arranged{graph, std::move(groups)};
+  ArrangedGraph arranged{std::move(graph), std::move(groups)};
   Rewriter rewriter(arranged.graph);
   rewriter.Reorder(order);
   rewriter.Commit();
   return arranged;
 }
 
+ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fixed) {
+  return ArrangeForKernels(graph, Uses(graph), Liveness(graph), fixed);
+}
+
 std::vector<ValueId> EscapingValues(const Graph& graph, const Uses& uses,
                                     const std::vector<KernelGroup>& groups, size_t group) {
-  std::map<NodeId, std::set<NodeId>> repeats;
-  for (const KernelGroup& other : groups) {
-    if (other.repeated.empty()) continue;
-    for (NodeId node : other.nodes) repeats[node] = {other.repeated.begin(), other.repeated.end()};
-  }
-  std::set<NodeId> inside(groups[group].nodes.begin(), groups[group].nodes.end());
   std::vector<ValueId> escaping;
   for (NodeId node : groups[group].nodes) {
     if (IsFlatView(graph, node)) continue;
     for (ValueId result : graph.results(node)) {
-      if (IsReadOutside(graph, uses, result, inside, repeats)) escaping.push_back(result);
+      if (IsReadOutside(graph, uses, result, groups, groups[group])) escaping.push_back(result);
     }
   }
   return escaping;

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "heddle/core/analysis/liveness.h"
 #include "heddle/core/analysis/uses.h"
 #include "heddle/core/ir/graph.h"
 
@@ -39,6 +40,9 @@ struct ArrangedGraph {
 // Finds groups and makes their nodes neighbours. `fixed` nodes keep their positions, and so do
 // nodes that move data between ranks, draw random numbers or update storage.
 ArrangedGraph ArrangeForKernels(const Graph& graph, const std::vector<bool>& fixed);
+// The same, with analyses of `graph`.
+ArrangedGraph ArrangeForKernels(Graph graph, const Uses& uses, const Liveness& liveness,
+                                const std::vector<bool>& fixed);
 
 // The results that a kernel stores: those that a node outside the group reads, unless that node's
 // group recomputes them.

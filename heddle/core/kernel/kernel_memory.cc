@@ -17,6 +17,7 @@ class MemoryOfLaunches {
         graph_(arranged_.graph),
         uses_(graph_),
         liveness_(graph_),
+        inside_(graph_.value_count()),
         bytes_(liveness_.storages().size()),
         end_(liveness_.storages().size()),
         launch_(graph_.node_count()) {
@@ -84,7 +85,7 @@ class MemoryOfLaunches {
   size_t Begin(const Storage& storage) const { return launch_[storage.birth.index()].first; }
   bool IsInside(const Storage& storage) const {
     NodeId producer = graph_[storage.value].producer;
-    return producer && inside_.contains(storage.value);
+    return producer && inside_[storage.value.index()];
   }
   void Launch(NodeId first, size_t count) {
     for (size_t i = 0; i < count; ++i)
@@ -95,27 +96,26 @@ class MemoryOfLaunches {
     const KernelGroup& group = arranged_.groups[g];
     Launch(group.nodes.front(), group.nodes.size());
     if (group.form == KernelGroup::Form::kCasts) return;
-    GroupProgram written = WriteGroupProgram(graph_, uses_, arranged_.groups, g);
+    StoredValues values = StoredValuesOf(graph_, uses_, arranged_.groups, g);
     for (NodeId node : group.nodes) {
       if (IsFlatView(graph_, node)) continue;
-      for (ValueId result : graph_.results(node)) {
-        bool stored =
-            std::ranges::find(written.program.outputs, result) != written.program.outputs.end() ||
-            (written.weight && written.weight->result == result);
-        if (!stored) inside_.insert(result);
-      }
+      for (ValueId result : graph_.results(node)) inside_[result.index()] = true;
     }
+    for (ValueId value : values.stored) inside_[value.index()] = false;
+    if (values.weight) inside_[values.weight->result.index()] = false;
   }
 
   // Values that do not exist: casts that do not run, and clipped gradients.
   void TakeOptimizer() {
     OptimizerRuns runs = FindOptimizerRuns(graph_, uses_);
-    for (NodeId cast : SparedCasts(graph_, uses_, runs)) inside_.insert(graph_[cast].first_result);
+    for (NodeId cast : SparedCasts(graph_, uses_, runs))
+      inside_[graph_[cast].first_result.index()] = true;
     for (const auto& [first, run] : runs.updates) {
       Launch(first, run.count);
       for (size_t i = 0; i < run.count; ++i) {
         NodeId node(first.index() + i);
-        if (graph_.op(node).effect() != Effect::kUpdate) inside_.insert(graph_[node].first_result);
+        if (graph_.op(node).effect() != Effect::kUpdate)
+          inside_[graph_[node].first_result.index()] = true;
       }
     }
   }
@@ -146,8 +146,8 @@ class MemoryOfLaunches {
   const Graph& graph_;
   Uses uses_;
   Liveness liveness_;
-  // Values that exist in registers only.
-  std::set<ValueId> inside_;
+  // By value: whether it exists in registers only.
+  std::vector<bool> inside_;
   // By storage: its bytes, and the last node that needs it (the number of nodes for outputs).
   std::vector<Bytes> bytes_;
   std::vector<size_t> end_;

@@ -1,4 +1,6 @@
 // Groups of nodes for kernels: their nodes, their positions, and the values they store.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "heddle/core/ir/check/parse_module.h"
@@ -24,6 +26,7 @@ struct Arranged {
     for (const KernelGroup& group : groups())
       EXPECT_EQ(group.nodes.back().index() - group.nodes.front().index() + 1, group.nodes.size());
     Position();
+    Store();
   }
   const Graph& graph() const { return arranged.graph; }
   const std::vector<KernelGroup>& groups() const { return arranged.groups; }
@@ -52,6 +55,16 @@ struct Arranged {
         if (!operand || !graph()[operand].producer) continue;
         EXPECT_LT(graph()[operand].producer, node) << graph().name(operand);
       }
+    }
+  }
+  // Programs store the values that have memory.
+  void Store() const {
+    Uses uses(graph());
+    for (size_t g = 0; g < groups().size(); ++g) {
+      if (groups()[g].form == KernelGroup::Form::kCasts) continue;
+      std::vector<ValueId> stored = StoredValuesOf(graph(), uses, groups(), g).stored;
+      std::vector<ValueId> outputs = WriteGroupProgram(graph(), uses, groups(), g).program.outputs;
+      EXPECT_TRUE(std::ranges::is_permutation(stored, outputs)) << g;
     }
   }
 };
@@ -181,6 +194,27 @@ graph @g(%x: bf16[4,64], %r: bf16[4,64], %w: bf16[64]) -> (%y, %rstd, %h) {
   EXPECT_EQ(a.groups()[0].form, KernelGroup::Form::kRows);
   EXPECT_EQ(a.Names(a.groups()[0].nodes), "h y");
   EXPECT_EQ(a.Stored(0), "h y rstd");
+}
+
+// The gradient of the weight has its own kernel, which reads %dh.
+TEST(KernelGroups, PutGradientsOfNormsWithElementsAroundThem) {
+  Arranged a(R"(heddle 1 local
+graph @g(%x: bf16[4,64], %dy: bf16[4,64], %w: bf16[64], %rstd: f32[4,1]) -> (%dz, %dw) {
+ bwd:
+  %dh = aten.add.Tensor(%dy, %dy)
+  %dx, %dw = aten._fused_rms_norm_backward(%dh, %x, %rstd, normalized_shape=[64], weight=%w,
+      output_mask=[true,true])
+  %dz = aten.add.Tensor(%dx, %dy)
+}
+)");
+  ASSERT_EQ(a.groups().size(), 1u);
+  EXPECT_EQ(a.Names(a.groups()[0].nodes), "dh dx dz");
+  StoredValues values = StoredValuesOf(a.graph(), Uses(a.graph()), a.groups(), 0);
+  ASSERT_EQ(values.stored.size(), 2u);
+  EXPECT_EQ(a.graph().name(values.stored[0]), "dz");
+  EXPECT_EQ(a.graph().name(values.stored[1]), "dh");
+  ASSERT_TRUE(values.weight.has_value());
+  EXPECT_EQ(a.graph().name(values.weight->result), "dw");
 }
 
 TEST(KernelGroups, CastWeightsAndGradientsTogether) {

@@ -139,7 +139,7 @@ class ProgramWriter {
     }
     lanes.resize(2);
     const Registers registers = Declare(result, false);
-    std::string function = *ElementText(graph_, node);
+    std::string_view function = *ElementText(graph_, node);
     if (DTypeOf(result) == DType::kC64) {
       // Load whole vectors, because a pair of lanes is one complex number.
       auto vector = [](const std::string& lane) { return lane.substr(0, lane.size() - 3); };
@@ -307,21 +307,26 @@ std::optional<NormWeightGradient> WeightGradientOf(const Graph& graph, const Use
       operands[0], operands[1], operands[2], result, LanesOf(graph, operands[0]) / width, width};
 }
 
+StoredValues StoredValuesOf(const Graph& graph, const Uses& uses,
+                            const std::vector<KernelGroup>& groups, size_t group) {
+  StoredValues out{EscapingValues(graph, uses, groups, group),
+                   WeightGradientOf(graph, uses, groups[group])};
+  if (!out.weight) return out;
+  std::erase(out.stored, out.weight->result);
+  // The other kernel reads the gradient of the norm's result.
+  ValueId gradient = SourceOf(graph, out.weight->gradient);
+  NodeId producer = graph[gradient].producer;
+  const std::vector<NodeId>& nodes = groups[group].nodes;
+  if (producer && std::ranges::find(nodes, producer) != nodes.end() &&
+      std::ranges::find(out.stored, gradient) == out.stored.end())
+    out.stored.push_back(gradient);
+  return out;
+}
+
 GroupProgram WriteGroupProgram(const Graph& graph, const Uses& uses,
                                const std::vector<KernelGroup>& groups, size_t group) {
-  std::vector<ValueId> stored = EscapingValues(graph, uses, groups, group);
-  std::optional<NormWeightGradient> weight = WeightGradientOf(graph, uses, groups[group]);
-  if (weight) {
-    std::erase(stored, weight->result);
-    // The other kernel reads the gradient of the norm's result.
-    ValueId gradient = SourceOf(graph, weight->gradient);
-    NodeId producer = graph[gradient].producer;
-    const std::vector<NodeId>& nodes = groups[group].nodes;
-    if (producer && std::ranges::find(nodes, producer) != nodes.end() &&
-        std::ranges::find(stored, gradient) == stored.end())
-      stored.push_back(gradient);
-  }
-  return {WriteProgram(graph, groups[group], stored), weight};
+  StoredValues values = StoredValuesOf(graph, uses, groups, group);
+  return {WriteProgram(graph, groups[group], values.stored), values.weight};
 }
 
 KernelProgram WriteProgram(const Graph& graph, const KernelGroup& group,

@@ -37,6 +37,15 @@ struct NormWeightGradient {
 std::optional<NormWeightGradient> WeightGradientOf(const Graph& graph, const Uses& uses,
                                                    const KernelGroup& group);
 
+// The results of a group of elements or rows that its kernel stores, and the gradient of a weight
+// that it leaves to another kernel.
+struct StoredValues {
+  std::vector<ValueId> stored;
+  std::optional<NormWeightGradient> weight;
+};
+StoredValues StoredValuesOf(const Graph& graph, const Uses& uses,
+                            const std::vector<KernelGroup>& groups, size_t group);
+
 // The program of a group of elements or rows that stores `stored`.
 KernelProgram WriteProgram(const Graph& graph, const KernelGroup& group,
                            const std::vector<ValueId>& stored);

@@ -288,10 +288,8 @@ ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId v
   return producer && spared.contains(producer) ? graph.operands(producer)[0] : value;
 }
 
-std::vector<bool> NodesOfLosses(const Graph& graph) {
+std::vector<bool> NodesOfLosses(const Graph& graph, const Uses& uses, const Liveness& liveness) {
   std::vector<bool> fixed(graph.node_count());
-  Uses uses(graph);
-  Liveness liveness(graph);
   for (NodeId node : graph.nodes()) {
     std::optional<LossRun> loss = FindLossRun(graph, uses, liveness, node);
     for (size_t i = 0; loss && i < loss->count; ++i) fixed[node.index() + i] = true;
@@ -301,7 +299,10 @@ std::vector<bool> NodesOfLosses(const Graph& graph) {
 
 ArrangedGraph ArrangeStep(const Graph& graph) {
   Graph narrow = ReturnNarrowGradients(graph);
-  return ArrangeForKernels(narrow, NodesOfLosses(narrow));
+  Uses uses(narrow);
+  Liveness liveness(narrow);
+  std::vector<bool> fixed = NodesOfLosses(narrow, uses, liveness);
+  return ArrangeForKernels(std::move(narrow), uses, liveness, fixed);
 }
 
 }  // namespace heddle

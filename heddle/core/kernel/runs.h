@@ -43,7 +43,7 @@ std::optional<LossRun> FindLossRun(const Graph& graph, const Uses& uses, const L
                                    NodeId first);
 
 // By node: whether it belongs to a loss. These nodes keep their positions.
-std::vector<bool> NodesOfLosses(const Graph& graph);
+std::vector<bool> NodesOfLosses(const Graph& graph, const Uses& uses, const Liveness& liveness);
 
 // Consecutive updates by fused AdamW, either each with the multiplication that clips its gradient,
 // or none with one. All have the same rate, step and numbers.
