@@ -1,7 +1,6 @@
 #include "heddle/price/cost/fusion.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 
 #include "heddle/core/analysis/uses.h"
@@ -28,10 +27,14 @@ class Fuser {
         graph_(graph),
         costs_(costs),
         uses_(graph),
+        joins_(graph.node_count()),
         parent_(graph.node_count()),
         level_(graph.node_count()),
         source_(graph.value_count()),
-        escapes_(graph.node_count()) {
+        escapes_(graph.node_count()),
+        read_(graph.value_count()) {
+    for (NodeId id : graph.nodes())
+      joins_[id.index()] = IsView(id) || (IsFusible(graph, id) && !costs.nodes[id].measured);
     std::iota(parent_.begin(), parent_.end(), 0U);
     for (ValueId value : graph.values()) source_[value] = value;
   }
@@ -43,14 +46,17 @@ class Fuser {
       if (Joins(id)) JoinProducers(id);
     }
     JoinReaders();
-    std::map<uint32_t, std::vector<NodeId>> groups;
+    // Groups with several kernels, by root.
+    std::vector<uint32_t> kernels(graph_.node_count());
     for (NodeId id : graph_.nodes()) {
-      if (Joins(id)) groups[Root(id.index())].push_back(id);
+      if (Joins(id) && costs_.nodes[id].compute.value > 0) ++kernels[Root(id.index())];
     }
-    for (const auto& [root, group] : groups) {
-      auto kernels = std::ranges::count_if(
-          group, [&](NodeId id) { return costs_.nodes[id].compute.value > 0; });
-      if (kernels > 1) PriceGroup(root, group);
+    std::vector<std::vector<NodeId>> groups(graph_.node_count());
+    for (NodeId id : graph_.nodes()) {
+      if (Joins(id) && kernels[Root(id.index())] > 1) groups[Root(id.index())].push_back(id);
+    }
+    for (uint32_t root = 0; root < groups.size(); ++root) {
+      if (!groups[root].empty()) PriceGroup(root, groups[root]);
     }
   }
 
@@ -61,9 +67,7 @@ class Fuser {
   }
 
   bool IsView(NodeId id) const { return graph_.op(id).effect() == Effect::kView; }
-  bool Joins(NodeId id) const {
-    return IsView(id) || (IsFusible(graph_, id) && !costs_.nodes[id].measured);
-  }
+  bool Joins(NodeId id) const { return joins_[id.index()]; }
 
   // From the last node to the first.
   void FindLevels() {
@@ -92,22 +96,36 @@ class Fuser {
 
   // Joins nodes of one level that read all of the same tensor, and compute as many elements.
   void JoinReaders() {
-    std::map<std::pair<ValueId, uint32_t>, NodeId> first;
+    // The first reader of a tensor on a level, and the entry for another level.
+    struct Reader {
+      NodeId node;
+      uint32_t next;
+    };
+    constexpr uint32_t kNone = UINT32_MAX;
+    std::vector<Reader> readers;
+    std::vector<uint32_t> first(graph_.value_count(), kNone);
     for (NodeId id : graph_.nodes()) {
       if (IsView(id) || !Joins(id)) continue;
       for (ValueId value : graph_.operands(id)) {
         if (!value || Elements(value) != Elements(graph_[id].first_result)) continue;
         ValueId source = source_[value];
         if (!graph_[source].producer || Elements(source) != Elements(value)) continue;
-        auto [at, added] = first.try_emplace({source, level_[id.index()]}, id);
-        if (!added) parent_[Root(id.index())] = Root(at->second.index());
+        uint32_t at = first[source.index()];
+        while (at != kNone && level_[readers[at].node.index()] != level_[id.index()])
+          at = readers[at].next;
+        if (at != kNone) {
+          parent_[Root(id.index())] = Root(readers[at].node.index());
+          continue;
+        }
+        readers.push_back({id, first[source.index()]});
+        first[source.index()] = static_cast<uint32_t>(readers.size() - 1);
       }
     }
   }
 
   void PriceGroup(uint32_t root, const std::vector<NodeId>& group) {
     FindEscapes(root, group);
-    std::map<ValueId, Bytes> read;
+    std::vector<ValueId> inputs;
     Work work;
     Nanos alone;
     for (NodeId id : group) {
@@ -116,7 +134,10 @@ class Fuser {
         if (!value) continue;
         NodeId maker = graph_[source_[value]].producer;
         bool inside = maker && Root(maker.index()) == root;
-        if (!inside) read[source_[value]] += graph_.types().bytes(graph_.type(value));
+        if (inside) continue;
+        ValueId source = source_[value];
+        if (read_[source] == Bytes()) inputs.push_back(source);
+        read_[source] += graph_.types().bytes(graph_.type(value));
       }
       for (ValueId result : graph_.results(id)) {
         work.flops += {Elements(result)};
@@ -126,8 +147,10 @@ class Fuser {
     }
     // Two parts of a tensor are two reads, but never exceed the whole tensor. A broadcast tensor is
     // read at its own size.
-    for (const auto& [value, bytes] : read)
-      work.read += std::min(bytes, graph_.types().bytes(graph_.type(value)));
+    for (ValueId value : inputs) {
+      work.read += std::min(read_[value], graph_.types().bytes(graph_.type(value)));
+      read_[value] = Bytes();
+    }
     // A fused kernel is never slower than its parts.
     ShareOut(group, std::min(alone, PlainTime(device_, work, figures_.fused_memory)), alone);
   }
@@ -179,11 +202,14 @@ class Fuser {
   const Graph& graph_;
   GraphCosts& costs_;
   Uses uses_;
+  std::vector<bool> joins_;
   // Union-find forest of nodes that belong to one kernel.
   std::vector<uint32_t> parent_;
   std::vector<uint32_t> level_;
   Table<ValueId, ValueId> source_;
   std::vector<bool> escapes_;
+  // By tensor: bytes that the current group reads.
+  Table<ValueId, Bytes> read_;
 };
 
 }  // namespace
