@@ -53,8 +53,14 @@ Status DropClean(compile::Pipeline& pipeline) {
   return Done{};
 }
 
-compile::OptionSetting ReshardOf(const SearchPoint& point) {
-  return {"reshard", {"reshard-after-forward"}, "policy", point.reshard};
+// Returns the pipeline of the point for a lowered module.
+Result<compile::Pipeline> ForLowered(std::string_view text, const SearchPoint& point) {
+  HEDDLE_TRY(compile::Pipeline pipeline, Parse(text));
+  HEDDLE_RETURN_IF_ERROR(DropClean(pipeline));
+  compile::PipelineChanges changes;
+  changes.settings = {{"reshard", {"reshard-after-forward"}, "policy", point.reshard}};
+  HEDDLE_RETURN_IF_ERROR(compile::AdjustPipeline(changes, compile::Passes(), pipeline));
+  return pipeline;
 }
 
 }  // namespace
@@ -185,26 +191,20 @@ PointEvaluator::LoweredModule PointEvaluator::Lower(const SearchPoint& point,
   return std::make_shared<const Module>(std::move(module));
 }
 
-Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request,
-                                            Extent extent) {
+Result<Evaluation> PointEvaluator::Finished(const SearchPoint& point, const StepRequest& request) {
   HEDDLE_TRY(std::shared_ptr<const Module> lowered, Lowered(point, request));
-  HEDDLE_TRY(compile::Pipeline pipeline,
-             Parse(extent == Extent::kWhole ? PipelineOf(point) : BoundPipelineOf(point)));
-  HEDDLE_RETURN_IF_ERROR(DropClean(pipeline));
-  compile::PipelineChanges changes;
-  changes.settings = {ReshardOf(point)};
-  HEDDLE_RETURN_IF_ERROR(compile::AdjustPipeline(changes, compile::Passes(), pipeline));
+  HEDDLE_TRY(compile::Pipeline pipeline, ForLowered(PipelineOf(point), point));
   return evaluator_.Run(*lowered, pipeline);
 }
 
 Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t layers) {
   StepRequest request = RequestFor(point, layers);
-  HEDDLE_TRY(Evaluation last, Finished(point, request, Extent::kWhole));
+  HEDDLE_TRY(Evaluation last, Finished(point, request));
   StepOutcome out = last.outcome;
   int64_t others = point.arrangement.micro_batches - 1;
   if (others == 0) return out;
   request.updates = false;
-  HEDDLE_TRY(Evaluation evaluated, Finished(point, request, Extent::kWhole));
+  HEDDLE_TRY(Evaluation evaluated, Finished(point, request));
   const StepOutcome& other = evaluated.outcome;
   out.step += other.step * others;
   out.exposed += other.exposed * others;
@@ -244,8 +244,9 @@ Result<StepBounds> PointEvaluator::LeastBounds(const SearchPoint& point) {
   auto bounds_with = [&](int64_t layers) -> Result<StepBounds> {
     StepRequest request = RequestFor(point, layers);
     request.updates = point.arrangement.micro_batches == 1;
-    HEDDLE_TRY(Evaluation evaluated, Finished(point, request, Extent::kBounds));
-    const StepBounds& bounds = evaluated.outcome.bounds;
+    HEDDLE_TRY(std::shared_ptr<const Module> lowered, Lowered(point, request));
+    HEDDLE_TRY(compile::Pipeline pipeline, ForLowered(BoundPipelineOf(point), point));
+    HEDDLE_TRY(StepBounds bounds, evaluator_.Bounds(*lowered, pipeline));
     return StepBounds{.compute = bounds.compute * point.arrangement.micro_batches,
                       .peak = bounds.peak};
   };
@@ -270,7 +271,7 @@ Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
 }
 
 Result<price::StepSummary> PointEvaluator::Summary(const SearchPoint& point) {
-  HEDDLE_TRY(Evaluation whole, Finished(point, RequestFor(point, model_.layers), Extent::kWhole));
+  HEDDLE_TRY(Evaluation whole, Finished(point, RequestFor(point, model_.layers)));
   return price::Summarize(whole.module, whole.module.graphs[0]);
 }
 

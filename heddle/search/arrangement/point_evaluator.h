@@ -116,9 +116,7 @@ class PointEvaluator {
   LoweredModule Lowered(const SearchPoint& point, const StepRequest& request);
   LoweredModule Lower(const SearchPoint& point, const StepRequest& request);
   void DropOldModules();
-  // Runs the passes of the point, or with kBounds only those that every schedule of it contains.
-  enum class Extent : uint8_t { kBounds, kWhole };
-  Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request, Extent extent);
+  Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request);
   Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers);
 
   SearchedModel model_;

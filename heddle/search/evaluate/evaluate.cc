@@ -82,4 +82,13 @@ Result<Evaluation> Evaluator::Run(Module module, const compile::Pipeline& passes
   return Evaluation{std::move(module), std::move(report.passes), outcome, shares, memory.kept};
 }
 
+Result<StepBounds> Evaluator::Bounds(Module module, const compile::Pipeline& passes) const {
+  HEDDLE_RETURN_IF_ERROR(compile::RunPipeline(module, passes, Unchecked()));
+  const Graph& graph = module.graphs[0];
+  HEDDLE_TRY(price::GraphCosts costs, costs_->Price(module, graph));
+  price::StepMemory memory = price::MemoryOfStep(graph, *costs_, {});
+  return StepBounds{.compute = price::SimGraph(graph, costs).compute(),
+                    .peak = costs_->DevicePeak(memory.inputs + memory.kept)};
+}
+
 }  // namespace heddle::search

@@ -66,6 +66,8 @@ class Evaluator {
   // Runs the passes, which make one local graph of `module`, and simulates it. The manager does not
   // check the passes; Compile runs them again, with checks, for the chosen plan.
   Result<Evaluation> Run(Module module, const compile::Pipeline& passes) const;
+  // The bounds of compute and peak, without a simulation.
+  Result<StepBounds> Bounds(Module module, const compile::Pipeline& passes) const;
   // Options of the manager for trials.
   compile::ManagerOptions Unchecked() const;
 
