@@ -45,6 +45,7 @@ class OperandMover {
         ValueId v = graph_.operands(node)[i];
         if (!v) continue;
         v = rewriter_.Resolve(v);
+        if (placing->operands[i] == graph_.placements()[graph_[v].placement]) continue;
         PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
         if (wanted != graph_[v].placement)
           rewriter_.SetOperand(
