@@ -73,7 +73,9 @@ run::SessionOptions JobRun::OptionsOfSession(bool lockstep) const {
   if (peers_ != nullptr && !lockstep)
     options.program_of = [this](const Module& module) { return OwnRank(*peers_, module, device_); };
   if (kernels_)
-    options.kernels = [this](const Graph& graph) { return run::ArrangeKernels(graph, *kernels_); };
+    options.kernels = [this](const Graph& graph, const auto& copies) {
+      return run::ArrangeKernels(graph, *kernels_, copies);
+    };
   options.recorder = given_.optimization.Recorder(device_);
   options.notice = [this](const std::string& line) { Say(line); };
   options.params = params_;

@@ -64,10 +64,13 @@ std::vector<run::RunMemory> TrainingJob::Memory() const {
                    trainer_.spike == run::BadLossPolicy::kSkip;
   if (kernels_ == nullptr)
     return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/device_.is_cpu());
+  // The graph of the step decides which parameters have copies.
+  std::optional<std::set<int64_t>> copies;
   return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/false,
-                          [](const Graph& graph) -> run::GraphPeak {
-                            KernelMemory memory = MemoryWithKernels(graph);
-                            return {memory.peak, std::move(memory.largest)};
+                          [&](const Graph& graph) -> run::GraphPeak {
+                            KernelMemory memory = MemoryWithKernels(graph, copies);
+                            if (!copies) copies = memory.copied;
+                            return {memory.peak, std::move(memory.largest), memory.copies};
                           });
 }
 

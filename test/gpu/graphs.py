@@ -13,6 +13,8 @@ import torch
 STEPS = 6
 JOB = ["--runtime.device=cuda", "--training.dataset=synthetic", "--training.local_batch_size=2", "--training.seq_len=256",
        f"--training.steps={STEPS}"]
+# The logits are so large that copies of weights do not raise the peak of memory: AdamW writes the bf16 weights of the next step.
+LARGE = ["--model.vocab_size=16384", "--training.seq_len=1024"]
 # Flags of each job, and whether its step is replayed.
 JOBS = {
     "llama3 bf16": (["--model=llama3", "--precision=bf16"], True),
@@ -32,6 +34,11 @@ JOBS = {
     "large vocabulary, gathered logits": (["--model=llama3", "--precision=bf16", "--model.vocab_size=32000",
                                            "--parallelism.tensor_parallel_degree=4", "--parallelism.enable_loss_parallel=false"], True),
     "llama3, documents": (["--model=llama3", "--precision=bf16", "--training.document_attention"], False),
+    "copies of weights": (["--model=llama3", "--precision=bf16", *LARGE], True),
+    "copies, 4 batches": (["--model=llama3", "--precision=bf16", *LARGE, "--training.global_batch_size=8"], True),
+    "copies, validated": (["--model=llama3", "--precision=bf16", *LARGE, "--validation.interval=2", "--validation.steps=1"], True),
+    "copies, 4 ranks": (["--model=llama3", "--precision=bf16", *LARGE, "--parallelism.data_parallel_shard_degree=4"], True),
+    "copies, recomputed": (["--model=qwen3", "--precision=bf16", *LARGE, "--activation_checkpoint.mode=full"], True),
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
     "qwen3 f32": (["--model=qwen3", "--precision=f32"], True),
@@ -42,7 +49,9 @@ REFUSED = "runs as launches, not as a CUDA graph: "
 
 
 def train(heddle, flags, path):
-    done = subprocess.run([heddle, "train", *JOB, *flags, f"--hashes={path}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    """The later of two flags of one name counts."""
+    by_name = {flag.split("=")[0]: flag for flag in [*JOB, *flags]}
+    done = subprocess.run([heddle, "train", *by_name.values(), f"--hashes={path}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         return None, done.stdout
     with open(path, "rb") as file:

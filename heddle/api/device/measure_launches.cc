@@ -23,7 +23,9 @@ Result<std::vector<std::optional<double>>> MeasureLaunches(
   run::LaunchTimer timer(device);
   run::SessionOptions options;
   options.program = {.device = device, .launched = timer.Observer()};
-  options.kernels = [&](const Graph& graph) { return run::ArrangeKernels(graph, *kernels); };
+  options.kernels = [&](const Graph& graph, const auto& copies) {
+    return run::ArrangeKernels(graph, *kernels, copies);
+  };
   options.params = run::InitialParams(step.model, kSeed);
   options.batches = run::SyntheticBatches(step.model, kSeed);
   HEDDLE_TRY(run::Session session, run::Session::Make(step.model, step.module, options));

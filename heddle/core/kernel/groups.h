@@ -5,6 +5,7 @@
 // only their own group reads have no storage.
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "heddle/core/analysis/liveness.h"
@@ -36,6 +37,9 @@ struct ArrangedGraph {
   Graph graph;
   // Sorted by first node. The nodes of a group are neighbours in the graph.
   std::vector<KernelGroup> groups;
+  // Casts of parameters that do not run, because a copy has their result (weight_copies.h), with
+  // the parameter.
+  std::map<NodeId, int64_t> copied = {};
 };
 // Finds groups and makes their nodes neighbours. `fixed` nodes keep their positions, and so do
 // nodes that move data between ranks, draw random numbers or update storage.

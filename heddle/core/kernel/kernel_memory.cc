@@ -6,6 +6,7 @@
 #include "heddle/core/kernel/element.h"
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
+#include "heddle/core/kernel/weight_copies.h"
 
 namespace heddle {
 namespace {
@@ -32,28 +33,17 @@ class MemoryOfLaunches {
           storage.death ? launch_[storage.death.index()].second : graph_.node_count();
     }
     for (NodeId node : graph_.nodes()) TakeLoss(node);
+    TakeCopies();
   }
 
   KernelMemory Peak() const {
-    std::vector<Bytes> added(graph_.node_count() + 1);
-    Bytes inputs;
-    for (StorageId id : liveness_.storages().ids()) {
-      const Storage& storage = liveness_.storages()[id];
-      Bytes bytes = bytes_[id.index()];
-      if (!storage.birth) {
-        inputs += bytes;
-        continue;
-      }
-      added[Begin(storage)] += bytes;
-      if (end_[id.index()] < graph_.node_count()) added[end_[id.index()] + 1] -= bytes;
-    }
-    Bytes live = inputs;
-    KernelMemory memory{inputs, inputs, Kept(), {}};
+    Bytes inputs = Inputs();
+    KernelMemory memory{inputs + copies_, inputs, copies_, CopiedParams(arranged_), Kept(), {}};
+    std::vector<Bytes> live = Timeline();
     size_t at = 0;
-    for (size_t i = 0; i < graph_.node_count(); ++i) {
-      live += added[i];
-      if (live <= memory.peak) continue;
-      memory.peak = live;
+    for (size_t i = 0; i < live.size(); ++i) {
+      if (live[i] <= memory.peak) continue;
+      memory.peak = live[i];
       at = i;
     }
     for (StorageId id : liveness_.storages().ids()) {
@@ -67,7 +57,57 @@ class MemoryOfLaunches {
     return memory;
   }
 
+  std::set<int64_t> CopiesWithinPeak() const {
+    std::vector<std::pair<Bytes, int64_t>> by_size;
+    std::map<int64_t, std::vector<NodeId>> casts = CastsOfUpdatedParams(arranged_);
+    for (const auto& [param, nodes] : casts) {
+      ValueId cast = graph_[nodes.front()].first_result;
+      by_size.emplace_back(graph_.types().bytes(graph_.type(cast)), param);
+    }
+    std::ranges::stable_sort(by_size, std::ranges::greater(), &std::pair<Bytes, int64_t>::first);
+    std::vector<Bytes> live = Timeline();
+    if (live.empty()) return {};
+    Bytes peak = std::ranges::max(live);
+    std::set<int64_t> chosen;
+    for (const auto& [bytes, param] : by_size) {
+      std::vector<Bytes> with = live;
+      for (Bytes& at : with) at += bytes;
+      for (NodeId cast : casts.at(param)) {
+        StorageId id = liveness_.of(graph_[cast].first_result);
+        size_t end = std::min(end_[id.index()], with.size() - 1);
+        for (size_t i = Begin(liveness_.storages()[id]); i <= end; ++i) with[i] -= bytes;
+      }
+      if (std::ranges::max(with) > peak) continue;
+      live = std::move(with);
+      chosen.insert(param);
+    }
+    return chosen;
+  }
+
  private:
+  Bytes Inputs() const {
+    Bytes inputs;
+    for (StorageId id : liveness_.storages().ids()) {
+      if (!liveness_.storages()[id].birth) inputs += bytes_[id.index()];
+    }
+    return inputs;
+  }
+
+  // The memory at each node.
+  std::vector<Bytes> Timeline() const {
+    std::vector<Bytes> live(graph_.node_count() + 1);
+    for (StorageId id : liveness_.storages().ids()) {
+      const Storage& storage = liveness_.storages()[id];
+      if (!storage.birth) continue;
+      live[Begin(storage)] += bytes_[id.index()];
+      if (end_[id.index()] < graph_.node_count()) live[end_[id.index()] + 1] -= bytes_[id.index()];
+    }
+    live.pop_back();
+    Bytes now = Inputs() + copies_;
+    for (Bytes& at : live) at = now += at;
+    return live;
+  }
+
   Bytes Kept() const {
     NodeId last;
     for (NodeId id : graph_.nodes()) {
@@ -142,6 +182,16 @@ class MemoryOfLaunches {
     bytes_[gradient.index()] = Bytes();
   }
 
+  // Several casts of one parameter have the same copy.
+  void TakeCopies() {
+    std::set<int64_t> params;
+    for (const auto& [cast, param] : arranged_.copied) {
+      Bytes& bytes = bytes_[liveness_.of(graph_[cast].first_result).index()];
+      if (params.insert(param).second) copies_ += bytes;
+      bytes = Bytes();
+    }
+  }
+
   ArrangedGraph arranged_;
   const Graph& graph_;
   Uses uses_;
@@ -153,12 +203,18 @@ class MemoryOfLaunches {
   std::vector<size_t> end_;
   // By node: the first and last node of its launch.
   std::vector<std::pair<size_t, size_t>> launch_;
+  Bytes copies_;
 };
 
 }  // namespace
 
-KernelMemory MemoryWithKernels(const Graph& graph) {
-  return MemoryOfLaunches(ArrangeStep(graph)).Peak();
+KernelMemory MemoryWithKernels(const Graph& graph, const std::optional<std::set<int64_t>>& copies) {
+  return MemoryOfLaunches(ArrangeStep(graph, copies)).Peak();
+}
+
+std::set<int64_t> CopiesWithinPeak(const ArrangedGraph& step) {
+  if (CastsOfUpdatedParams(step).empty()) return {};
+  return MemoryOfLaunches(step).CopiesWithinPeak();
 }
 
 }  // namespace heddle

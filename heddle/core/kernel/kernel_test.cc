@@ -5,7 +5,11 @@
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/kernel_memory.h"
+#include "heddle/core/kernel/launches.h"
 #include "heddle/core/kernel/program.h"
+#include "heddle/core/kernel/runs.h"
+#include "heddle/core/kernel/weight_copies.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
@@ -235,6 +239,89 @@ graph @g(%v: f32[8,8], %w: f32[8,8], %x: bf16[8,8])
   ASSERT_EQ(a.groups().size(), 2u);
   EXPECT_EQ(a.Names(a.groups()[0].nodes), "v16 w16");
   EXPECT_EQ(a.Names(a.groups()[1].nodes), "gw gv");
+}
+
+// Two weights, whose activations are larger than their gradients.
+constexpr const char* kWeights = R"(heddle 1 local
+graph @g(%v: f32[8,8] param 0 "v", %w: f32[8,8] param 1 "w", %vm: f32[8,8] opt 0 "exp_avg",
+         %wm: f32[8,8] opt 1 "exp_avg", %vv: f32[8,8] opt 0 "exp_avg_sq",
+         %wv: f32[8,8] opt 1 "exp_avg_sq", %x: bf16[512,8] batch "x", %lr: f32[] hyper "lr",
+         %step: f32[] hyper "step")
+    -> (metric "b" %s, update %v -> %v2, update %w -> %w2, update %vm -> %vm2,
+        update %wm -> %wm2, update %vv -> %vv2, update %wv -> %wv2) {
+  %v16 = aten._to_copy(%v, dtype=bf16)
+  %a = aten.mm(%x, %v16)
+  %w16 = aten._to_copy(%w, dtype=bf16)
+  %b = aten.mm(%a, %w16)
+  %s = aten.sum(%b)
+ bwd:
+  %at = aten.t(%a)
+  %dw = aten.mm(%at, %b)
+  %wt = aten.t(%w16)
+  %da = aten.mm(%b, %wt)
+  %xt = aten.t(%x)
+  %dv = aten.mm(%xt, %da)
+  %vt = aten.t(%v16)
+  %dx = aten.mm(%da, %vt)
+  %gw = aten._to_copy(%dw, dtype=f32)
+  %gv = aten._to_copy(%dv, dtype=f32)
+ opt:
+  %v2, %gv2, %vm2, %vv2 = aten._fused_adamw.tensor_lr([%v], [%gv], [%vm], [%vv], [], [%step], %lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)
+  %w2, %gw2, %wm2, %wv2 = aten._fused_adamw.tensor_lr([%w], [%gw], [%wm], [%wv], [], [%step], %lr, beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=false, maximize=false)
+}
+)";
+
+std::string With(std::string text, const std::string& from, const std::string& to) {
+  size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+std::set<int64_t> ParamsWithCopies(const std::string& text) {
+  return CopiedParams(ArrangeStep(Parsed(text).graphs[0]));
+}
+
+TEST(WeightCopies, ReplaceTheCastsOfUpdatedParameters) {
+  Module module = Parsed(kWeights);
+  const Graph& graph = module.graphs[0];
+  auto launches = [&](const std::optional<std::set<int64_t>>& copies) {
+    std::map<std::string, Bytes> bytes;
+    for (const KernelLaunch& launch : ListLaunches(graph, copies).launches)
+      bytes[launch.name] += launch.bytes;
+    return bytes;
+  };
+  EXPECT_EQ(ParamsWithCopies(kWeights), (std::set<int64_t>{0, 1}));
+  auto with = launches(std::nullopt);
+  auto without = launches(std::set<int64_t>());
+  // The casts of both gradients remain, and AdamW writes both copies.
+  EXPECT_EQ(without.at("casts").value - with.at("casts").value, 2 * 64 * 6);
+  EXPECT_EQ(with.at("adamw").value - without.at("adamw").value, 2 * 64 * 2);
+  KernelMemory memory = MemoryWithKernels(graph);
+  EXPECT_EQ(memory.copies.value, 2 * 64 * 2);
+  EXPECT_EQ(memory.peak, MemoryWithKernels(graph, std::set<int64_t>()).peak);
+  // Another graph of the run has the copies that the step decides on.
+  KernelMemory one = MemoryWithKernels(graph, std::set<int64_t>{1, 7});
+  EXPECT_EQ(one.copied, std::set<int64_t>{1});
+  EXPECT_EQ(one.copies.value, 64 * 2);
+}
+
+TEST(WeightCopies, ExistOnlyWhereNothingElseChanges) {
+  // The caller gets the cast, or a view of it.
+  EXPECT_EQ(ParamsWithCopies(With(kWeights, "%s, update", "%s, metric \"w\" %w16, update")),
+            std::set<int64_t>{0});
+  EXPECT_EQ(ParamsWithCopies(With(kWeights, "%s, update", "%s, metric \"w\" %wt, update")),
+            std::set<int64_t>{0});
+  // A single update runs through ATen.
+  EXPECT_EQ(ParamsWithCopies(With(kWeights, "[%wv], [], [%step], %lr, beta1=0.9",
+                                  "[%wv], [], [%step], %lr, beta1=0.8")),
+            std::set<int64_t>());
+  // Another op computes the weight.
+  EXPECT_EQ(ParamsWithCopies(With(With(kWeights, "  %w16 =", "  %n = aten.neg(%w)\n  %w16 ="),
+                                  "_to_copy(%w,", "_to_copy(%n,")),
+            std::set<int64_t>{0});
+  // The peak is at the end of backward, so every copy would raise it.
+  std::string narrow = With(kWeights, "bf16[512,8]", "bf16[1,8]");
+  EXPECT_EQ(ParamsWithCopies(narrow), std::set<int64_t>());
 }
 
 TEST(Broadcast, FindsTheElementOfALane) {

@@ -4,6 +4,7 @@
 
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
+#include "heddle/core/kernel/weight_copies.h"
 #include "heddle/core/ops/families.h"
 
 namespace heddle {
@@ -20,6 +21,8 @@ class LaunchLister {
         spared_(SparedCasts(graph_, uses_, optimizer_)) {
     for (size_t g = 0; g < arranged_.groups.size(); ++g)
       group_at_[arranged_.groups[g].nodes.front()] = g;
+    for (const auto& [cast, param] : arranged_.copied)
+      copies_[param] = BytesOf(graph_[cast].first_result);
   }
 
   LaunchList List() && {
@@ -29,6 +32,9 @@ class LaunchLister {
 
  private:
   Bytes BytesOf(ValueId value) const { return graph_.types().bytes(graph_.type(value)); }
+  bool IsIdle(NodeId node) const {
+    return spared_.contains(node) || arranged_.copied.contains(node);
+  }
   // Returns the value that a kernel of the optimizer reads for an operand.
   ValueId Read(ValueId operand) const { return BeforeCast(graph_, spared_, operand); }
 
@@ -41,9 +47,13 @@ class LaunchLister {
     if (auto run = optimizer_.updates.find(first); run != optimizer_.updates.end()) {
       size_t count = run->second.count;
       KernelLaunch launch{"adamw", "lists", NodesFrom(first, count), {}};
-      // Parameter and both averages are read and written; the gradient is only read.
-      for (const AdamWRun::Update& update : run->second.updates)
+      // Parameter and both averages are read and written; the gradient is only read, and the copy
+      // only written.
+      for (const AdamWRun::Update& update : run->second.updates) {
         launch.bytes += BytesOf(update.param) * 6 + BytesOf(Read(update.grad));
+        auto copy = copies_.find(ParamOf(graph_, update.param).value_or(-1));
+        if (copy != copies_.end()) launch.bytes += copy->second;
+      }
       launches_.push_back(std::move(launch));
       return static_cast<uint32_t>(count);
     }
@@ -83,7 +93,7 @@ class LaunchLister {
     const KernelGroup& group = arranged_.groups[g];
     if (group.form == KernelGroup::Form::kCasts) {
       KernelLaunch launch{"casts", "lists", group.nodes, {}};
-      std::erase_if(launch.nodes, [&](NodeId node) { return spared_.contains(node); });
+      std::erase_if(launch.nodes, [&](NodeId node) { return IsIdle(node); });
       for (NodeId node : launch.nodes)
         launch.bytes += BytesOf(graph_.operands(node)[0]) + BytesOf(graph_[node].first_result);
       if (!launch.nodes.empty()) launches_.push_back(std::move(launch));
@@ -108,7 +118,7 @@ class LaunchLister {
   void AddNode(NodeId node) {
     const Op& op = graph_.op(node);
     OpFamily family = FamilyOf(op);
-    if (op.effect() == Effect::kView || op.name() == "comm.wait" || spared_.contains(node)) return;
+    if (op.effect() == Effect::kView || op.name() == "comm.wait" || IsIdle(node)) return;
     std::string form = family == OpFamily::matmul      ? "matmul"
                        : family == OpFamily::attention ? "attention"
                        : family == OpFamily::comm      ? "collective"
@@ -122,12 +132,16 @@ class LaunchLister {
   Liveness liveness_;
   OptimizerRuns optimizer_;
   std::set<NodeId> spared_;
+  // Bytes of the copies of parameters.
+  std::map<int64_t, Bytes> copies_;
   std::map<NodeId, size_t> group_at_;
   std::vector<KernelLaunch> launches_;
 };
 
 }  // namespace
 
-LaunchList ListLaunches(const Graph& graph) { return LaunchLister(ArrangeStep(graph)).List(); }
+LaunchList ListLaunches(const Graph& graph, const std::optional<std::set<int64_t>>& copies) {
+  return LaunchLister(ArrangeStep(graph, copies)).List();
+}
 
 }  // namespace heddle

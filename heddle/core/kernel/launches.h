@@ -1,6 +1,8 @@
 // Lists the kernels that a step on a GPU launches, in order, as far as the graph determines them.
 #pragma once
 
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,8 @@ struct LaunchList {
   std::vector<KernelLaunch> launches;
 };
 // Views and waits launch nothing. A GPU runs a kernel of Heddle's only if its bits are proved;
-// otherwise ATen runs the nodes.
-LaunchList ListLaunches(const Graph& graph);
+// otherwise ATen runs the nodes. `copies` as for ArrangeStep.
+LaunchList ListLaunches(const Graph& graph,
+                        const std::optional<std::set<int64_t>>& copies = std::nullopt);
 
 }  // namespace heddle

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "heddle/core/kernel/kernel_memory.h"
+#include "heddle/core/kernel/weight_copies.h"
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
@@ -297,12 +299,20 @@ std::vector<bool> NodesOfLosses(const Graph& graph, const Uses& uses, const Live
   return fixed;
 }
 
-ArrangedGraph ArrangeStep(const Graph& graph) {
+ArrangedGraph ArrangeStep(const Graph& graph, const std::optional<std::set<int64_t>>& copies) {
   Graph narrow = ReturnNarrowGradients(graph);
   Uses uses(narrow);
   Liveness liveness(narrow);
   std::vector<bool> fixed = NodesOfLosses(narrow, uses, liveness);
-  return ArrangeForKernels(std::move(narrow), uses, liveness, fixed);
+  ArrangedGraph arranged = ArrangeForKernels(std::move(narrow), uses, liveness, fixed);
+  std::set<int64_t> params = copies ? *copies : CopiesWithinPeak(arranged);
+  if (params.empty()) return arranged;
+  for (const auto& [param, casts] : CastsOfParams(arranged)) {
+    for (NodeId cast : casts) {
+      if (params.contains(param)) arranged.copied.emplace(cast, param);
+    }
+  }
+  return arranged;
 }
 
 }  // namespace heddle

@@ -87,8 +87,11 @@ std::set<NodeId> SparedCasts(const Graph& graph, const Uses& uses, const Optimiz
 // Returns `value`, or the operand of the spared cast that computes it.
 ValueId BeforeCast(const Graph& graph, const std::set<NodeId>& spared, ValueId value);
 
-// The graph in the order that a GPU runs it, and its groups. The device program, its memory and its
-// launches are made from the same arrangement.
-ArrangedGraph ArrangeStep(const Graph& graph);
+// The graph in the order that a GPU runs it, its groups, and the casts that do not run. The device
+// program, its memory and its launches are made from the same arrangement. `copies` are the
+// parameters that have copies (weight_copies.h); by default the graph, which is that of the step,
+// decides.
+ArrangedGraph ArrangeStep(const Graph& graph,
+                          const std::optional<std::set<int64_t>>& copies = std::nullopt);
 
 }  // namespace heddle

@@ -8,7 +8,7 @@ namespace heddle::price {
 StepMemory MemoryOfStep(const Graph& graph, const CostModel& model, Bytes value_peak) {
   if (model.HasDeviceProgram()) {
     KernelMemory memory = MemoryWithKernels(graph);
-    return {memory.peak, memory.inputs, memory.kept};
+    return {memory.peak, memory.inputs + memory.copies, memory.kept};
   }
   Liveness liveness(graph);
   return {value_peak, ComputeMemoryTimeline(graph, liveness).inputs, KeptForBackward(graph)};

@@ -79,9 +79,10 @@ RunMemory MemoryOf(const std::vector<const Graph*>& graphs, bool remembers, bool
   RunMemory memory;
   memory.state = Sum(all);
   for (const Graph* graph : graphs) {
-    // State that is not an input of this graph also stays allocated.
-    Bytes others = memory.state - Sum(StateInputs(*graph, with_host));
     GraphPeak peak = peak_of ? peak_of(*graph) : PeakOf(*graph, with_host);
+    if (graph == graphs[0]) memory.state += peak.copies;
+    // State that is not an input of this graph also stays allocated.
+    Bytes others = memory.state - Sum(StateInputs(*graph, with_host)) - peak.copies;
     if (peak.bytes + others <= memory.peak) continue;
     memory.peak = peak.bytes + others;
     memory.largest = std::move(peak.largest);

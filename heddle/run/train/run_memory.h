@@ -16,11 +16,13 @@ namespace heddle::run {
 struct GraphPeak {
   Bytes bytes;
   std::vector<std::pair<std::string, Bytes>> largest;
+  // Copies of parameters (WeightCopies), which `bytes` contains.
+  Bytes copies = {};
 };
 
 // Bytes of one rank, the one with the largest shards: of all that run the same programs.
 struct RunMemory {
-  // Parameters, moments, buffers, and the copy that Session::Remember makes.
+  // Parameters and their copies, moments, buffers, and the copy that Session::Remember makes.
   Bytes state;
   // The peak: the state, and the batch, gradients and activations of a graph.
   Bytes peak;
@@ -33,7 +35,8 @@ struct RunMemory {
 //
 // - `remembers`: Session::Remember is called before steps.
 // - `with_host`: the device is the host, so offloaded tensors count, too.
-// - `peak_of`: returns the peak of a graph that does not run node by node.
+// - `peak_of`: returns the peak of a graph that does not run node by node. Called for the step
+//   first.
 std::vector<RunMemory> MemoryOfRun(const StepModules& modules, bool remembers, bool with_host,
                                    const std::function<GraphPeak(const Graph&)>& peak_of = {});
 

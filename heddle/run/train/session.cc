@@ -41,16 +41,19 @@ BatchSource SyntheticBatches(const Model& model, uint64_t seed) {
 
 Result<Session> Session::Make(const Model& model, const StepModules& modules,
                               const SessionOptions& options) {
+  auto copies = std::make_shared<WeightCopies>();
   auto make = [&](const Module& module) -> Result<BoundStep> {
     RankProgramOptions program = options.program;
     if (options.program_of) {
       HEDDLE_TRY(program, options.program_of(module));
     }
-    if (options.kernels) program.kernels = options.kernels;
+    if (options.kernels)
+      program.kernels = [&](const Graph& graph) { return options.kernels(graph, copies); };
     return BoundStep::Make(model, module, program);
   };
   HEDDLE_TRY(BoundStep step, make(*modules.step));
   Session session(std::move(step));
+  session.copies_ = copies;
   for (auto [module, bound] :
        {std::pair(modules.first, &session.first_), std::pair(modules.more, &session.more_),
         std::pair(modules.forward, &session.forward_)}) {
@@ -219,12 +222,42 @@ void Session::PrepareNext() {
   if (placed) placed_step_ = steps_ + 1;
 }
 
+void Session::UpdateCopies() {
+  if (copied_ || !copies_->params) return;
+  copied_ = true;
+  copies_->of_rank.resize(states_.size());
+  for (size_t at = 0; at < states_.size(); ++at) {
+    for (int64_t param : *copies_->params) {
+      const at::Tensor& value = states_[at].params[static_cast<size_t>(param)].value;
+      // Recorded runs read and write the copy at its first address.
+      auto [copy, is_new] = copies_->of_rank[at].try_emplace(param);
+      if (is_new) {
+        copy->second = value.to(at::kBFloat16);
+      } else {
+        copy->second.copy_(value);
+      }
+    }
+  }
+}
+
 Status Session::Step(double lr, const Watcher& watch) {
   ReleaseGradients();
   data_seconds_ = 0;
   numbers_.SetLr(lr);
   numbers_.step.fill_(steps_ + 1);
   HEDDLE_RETURN_IF_ERROR(CountTokens(batches_, steps_ + 1));
+  UpdateCopies();
+  // Nothing is known after a failure. With an observer, ATen updates the parameters alone.
+  copied_ = false;
+  HEDDLE_RETURN_IF_ERROR(RunBatches(watch));
+  copied_ = !watch;
+  ++steps_;
+  ++steps_run_;
+  PrepareNext();
+  return Done{};
+}
+
+Status Session::RunBatches(const Watcher& watch) {
   if (accumulated_ > 1) {
     HEDDLE_RETURN_IF_ERROR(RunBatch(*first_, 0, watch));
     if (more_) more_->BindGradients(states_);
@@ -232,11 +265,7 @@ Status Session::Step(double lr, const Watcher& watch) {
     for (int64_t batch = 1; batch + 1 < accumulated_; ++batch)
       HEDDLE_RETURN_IF_ERROR(RunBatch(*more_, batch, watch));
   }
-  HEDDLE_RETURN_IF_ERROR(RunBatch(step_, accumulated_ - 1, watch));
-  ++steps_;
-  ++steps_run_;
-  PrepareNext();
-  return Done{};
+  return RunBatch(step_, accumulated_ - 1, watch);
 }
 
 void Session::StartReading() {
@@ -285,11 +314,13 @@ void Session::Remember() {
 void Session::UndoStep() {
   std::vector<at::Tensor> updated = Updated();
   for (size_t i = 0; i < updated.size(); ++i) updated[i].copy_(remembered_[i]);
+  copied_ = false;
 }
 
 Result<double> Session::Evaluate(const BatchSource& batches, int64_t number, const Watcher& watch) {
   ReleaseGradients();
   HEDDLE_RETURN_IF_ERROR(CountTokens(batches, number));
+  UpdateCopies();
   double loss = 0;
   for (int64_t batch = 0; batch < accumulated_; ++batch) {
     HEDDLE_RETURN_IF_ERROR(forward_->SetBatch(batches, number, batch * forward_->rows()));

@@ -13,6 +13,7 @@
 
 #include <c10/core/Event.h>
 
+#include "heddle/run/runtime/weight_copies.h"
 #include "heddle/run/train/batches_ahead.h"
 #include "heddle/run/train/graph_run.h"
 
@@ -52,7 +53,9 @@ struct SessionOptions {
   // If ranks are processes: returns the options for each graph, instead of `program`.
   std::function<Result<RankProgramOptions>(const Module&)> program_of = {};
   // Orders each graph for fused kernels, and makes their backend (RankProgramOptions::kernels).
-  std::function<ArrangedKernels(const Graph& graph)> kernels = {};
+  // Called for the step first. The graphs of a session share `copies`.
+  std::function<ArrangedKernels(const Graph& graph, const std::shared_ptr<WeightCopies>& copies)>
+      kernels = {};
   // Makes the recorder of steps; without it, steps run as launches. Called for the training graphs,
   // and for validation.
   std::function<Result<std::unique_ptr<RunRecorder>>()> recorder = {};
@@ -125,6 +128,9 @@ class Session final : public GraphRun {
   Status RunBoundStep(BoundStep& bound, int64_t runs_before, const Watcher& watch);
   Status InitState(const Model& model, const SessionOptions& options);
   Status InitBuffers(const Model& model, const SessionOptions& options);
+  // Casts the parameters with copies, unless their copies are up to date.
+  void UpdateCopies();
+  Status RunBatches(const Watcher& watch);
   // Runs a micro-batch of the step.
   void PrepareNext();
   Status RunBatch(BoundStep& bound, int64_t batch, const Watcher& watch);
@@ -159,6 +165,9 @@ class Session final : public GraphRun {
   StepNumbers numbers_;
   // By rank of this process.
   std::vector<RankState> states_;
+  std::shared_ptr<WeightCopies> copies_ = std::make_shared<WeightCopies>();
+  // Whether all copies are the casts of their parameters.
+  bool copied_ = false;
   // Copies of updated tensors, in the order of Updated().
   std::vector<at::Tensor> remembered_;
   std::vector<at::Tensor> losses_;

@@ -123,7 +123,7 @@ Result<std::string> Trials::HoldsPeak(const MemoryChoice& choice) const {
   const Graph& graph = module.graphs[0];
   if (evaluator_.costs().HasDeviceProgram()) {
     KernelMemory memory = MemoryWithKernels(graph);
-    return FormatPeak(memory.inputs, memory.peak, memory.largest);
+    return FormatPeak(memory.inputs + memory.copies, memory.peak, memory.largest);
   }
   Liveness liveness(graph);
   MemoryTimeline timeline = ComputeMemoryTimeline(graph, liveness);

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/nll_loss_forward.h>
 
+#include "heddle/core/kernel/weight_copies.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/aten_backend.h"
@@ -80,10 +81,13 @@ using GroupSteps = std::map<NodeId, std::pair<std::unique_ptr<Step>, size_t>>;
 // and other groups must store the values that it reads.
 class GroupCompiler {
  public:
-  // `spared`: casts that need not run.
   GroupCompiler(const RunPlan& plan, const Uses& uses, std::vector<KernelGroup> groups,
-                Kernels& kernels, const std::set<NodeId>& spared)
-      : plan_(plan), uses_(uses), groups_(std::move(groups)), kernels_(kernels), spared_(spared) {}
+                Kernels& kernels, const OptimizerBackend& optimizer)
+      : plan_(plan),
+        uses_(uses),
+        groups_(std::move(groups)),
+        kernels_(kernels),
+        optimizer_(optimizer) {}
 
   GroupSteps Compile() {
     while (true) {
@@ -128,9 +132,19 @@ class GroupCompiler {
   }
 
   std::unique_ptr<Step> CompileCasts(KernelGroup group) {
+    std::vector<NodeId> copied;
+    std::erase_if(group.nodes, [&](NodeId node) {
+      bool has_copy = optimizer_.copied().contains(node);
+      if (has_copy) copied.push_back(node);
+      return has_copy || optimizer_.spared().contains(node);
+    });
+    std::unique_ptr<Step> rest = group.nodes.empty() ? MakeIdleStep() : CompileRunningCasts(group);
+    if (copied.empty() || !rest) return rest;
+    return optimizer_.MakeCopyStep(copied, std::move(rest));
+  }
+
+  std::unique_ptr<Step> CompileRunningCasts(const KernelGroup& group) {
     const Graph& graph = plan_.graph();
-    std::erase_if(group.nodes, [&](NodeId node) { return spared_.contains(node); });
-    if (group.nodes.empty()) return MakeIdleStep();
     GroupWork work;
     for (NodeId node : group.nodes) {
       work.inputs.push_back(graph.operands(node)[0]);
@@ -155,18 +169,20 @@ class GroupCompiler {
   const Uses& uses_;
   std::vector<KernelGroup> groups_;
   Kernels& kernels_;
-  const std::set<NodeId>& spared_;
+  const OptimizerBackend& optimizer_;
 };
 
 class KernelBackend : public Backend {
  public:
-  KernelBackend(const RunPlan& plan, const std::vector<KernelGroup>& groups, Kernels& kernels)
+  KernelBackend(const RunPlan& plan, const std::vector<KernelGroup>& groups,
+                const std::map<NodeId, int64_t>& copied, std::shared_ptr<WeightCopies> copies,
+                Kernels& kernels)
       : plan_(plan),
         kernels_(kernels),
         uses_(plan.graph()),
         liveness_(plan.graph()),
-        optimizer_(plan, uses_, kernels),
-        groups_(GroupCompiler(plan, uses_, groups, kernels, optimizer_.spared()).Compile()) {}
+        optimizer_(plan, uses_, kernels, copied, std::move(copies)),
+        groups_(GroupCompiler(plan, uses_, groups, kernels, optimizer_).Compile()) {}
 
   Result<CompiledNodes> Compile(NodeId first) override {
     if (std::optional<LossRun> loss = FindLossRun(plan_.graph(), uses_, liveness_, first))
@@ -220,11 +236,14 @@ bool Kernels::IsProved(const std::string& name, const std::string& text,
   return proof->second;
 }
 
-ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels) {
-  ArrangedGraph arranged = ArrangeStep(graph);
+ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels,
+                               const std::shared_ptr<WeightCopies>& copies) {
+  ArrangedGraph arranged = ArrangeStep(graph, copies ? copies->params : std::set<int64_t>());
+  if (copies && !copies->params) copies->params = CopiedParams(arranged);
   return {std::move(arranged.graph),
-          [groups = std::move(arranged.groups), &kernels](const RunPlan& plan) {
-            return std::make_unique<KernelBackend>(plan, groups, kernels);
+          [groups = std::move(arranged.groups), copied = std::move(arranged.copied), copies,
+           &kernels](const RunPlan& plan) {
+            return std::make_unique<KernelBackend>(plan, groups, copied, copies, kernels);
           }};
 }
 

@@ -12,6 +12,7 @@
 #include "heddle/run/cuda/blas_lt.h"
 #include "heddle/run/runtime/backend.h"
 #include "heddle/run/runtime/rank_program.h"
+#include "heddle/run/runtime/weight_copies.h"
 
 namespace heddle::run {
 
@@ -34,6 +35,8 @@ class AdamWKernel {
     at::Tensor grad;
     at::Tensor average;
     at::Tensor square;
+    // Receives the new parameter in bf16; may be undefined.
+    at::Tensor copy = {};
   };
   // Updates all tensors in place. All are contiguous; gradients are f32 or bf16. `clip` is
   // undefined without clipping.
@@ -71,8 +74,8 @@ class Kernels {
   virtual std::shared_ptr<const GroupKernel> Casts(DType from) = 0;
 
   // Returns the result of `prove` for a kernel; cached by `text`.
-  bool IsProved(const std::string& name, const std::string& text,
-                const std::function<bool()>& prove);
+  virtual bool IsProved(const std::string& name, const std::string& text,
+                        const std::function<bool()>& prove);
 
  protected:
   // Reports that a kernel is not used.
@@ -83,7 +86,8 @@ class Kernels {
 };
 
 // Orders a graph for its kernels. Its backend accepts the runs and groups for which `kernels` has
-// kernels. `kernels` must outlive the result.
-ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels);
+// kernels. `kernels` must outlive the result. Without `copies`, parameters have no copies.
+ArrangedKernels ArrangeKernels(const Graph& graph, Kernels& kernels,
+                               const std::shared_ptr<WeightCopies>& copies = nullptr);
 
 }  // namespace heddle::run

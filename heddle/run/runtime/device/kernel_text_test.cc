@@ -1,4 +1,6 @@
 // Runs the kernels' text on a CPU, and compares it with a scalar program of the same order.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "heddle/core/base/hash.h"
@@ -160,6 +162,13 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
     uint16_t x[16384];
   } narrow;
   for (size_t i = 0; i < counts[5]; ++i) narrow.x[i] = Narrow(fill(5, 1, guard + i));
+  // All have a copy but the second; the fourth one's is not aligned.
+  constexpr uint16_t kUnwritten = 0x1234;
+  struct alignas(16) Copy {
+    uint16_t x[16384];
+  };
+  std::vector<Copy> copies(counts.size());
+  auto copy_of = [&](size_t t) { return copies[t].x + guard + (t == 3 ? 1 : 0); };
   optimizer::List list{};
   uint32_t blocks = 0;
   for (size_t t = 0; t < counts.size(); ++t) {
@@ -168,9 +177,17 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
       for (size_t i = 0; i < 16384; ++i) rooms[t][k].x[i] = fill(t, k, i);
     }
     const void* grad = t == 5 ? static_cast<const void*>(narrow.x) : rooms[t][1].x + shift;
-    list.entries[t] = {rooms[t][0].x + shift,         grad,      rooms[t][2].x + shift,
-                       rooms[t][3].x + shift,         counts[t], blocks,
-                       t == 5 ? 3u : t == 2 ? 0u : 1u};
+    std::ranges::fill(copies[t].x, kUnwritten);
+    list.entries[t] = {rooms[t][0].x + shift,
+                       grad,
+                       rooms[t][2].x + shift,
+                       rooms[t][3].x + shift,
+                       t == 1 ? nullptr : copy_of(t),
+                       counts[t],
+                       blocks,
+                       t == 5             ? 3u
+                       : t == 2 || t == 3 ? 0u
+                                          : 1u};
     blocks += static_cast<uint32_t>((counts[t] + 4095) / 4096);
   }
   list.count = static_cast<uint32_t>(counts.size());
@@ -198,6 +215,12 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
       ASSERT_EQ(BitsOf(rooms[t][1].x[i]), BitsOf(fill(t, 1, i)));
       ASSERT_EQ(BitsOf(rooms[t][2].x[i]), BitsOf(m)) << t << " " << i;
       ASSERT_EQ(BitsOf(rooms[t][3].x[i]), BitsOf(v)) << t << " " << i;
+    }
+    auto first_copy = static_cast<size_t>(copy_of(t) - copies[t].x);
+    for (size_t i = 0; i < 16384; ++i) {
+      bool copied = t != 1 && i >= first_copy && i < first_copy + counts[t];
+      uint16_t expected = copied ? Narrow(rooms[t][0].x[i - first_copy + shift]) : kUnwritten;
+      ASSERT_EQ(copies[t].x[i], expected) << t << " " << i;
     }
   }
 }

@@ -1,5 +1,5 @@
 // OptimizerBackend: optimizer steps as kernels over lists of tensors: norms of gradients, and
-// clipping with AdamW.
+// clipping with AdamW. It also takes the casts that do not run because of these kernels.
 #pragma once
 
 #include <map>
@@ -18,16 +18,24 @@ std::unique_ptr<Step> MakeIdleStep();
 
 class OptimizerBackend : public Backend {
  public:
-  // All arguments must outlive this object.
-  OptimizerBackend(const RunPlan& plan, const Uses& uses, Kernels& kernels);
+  // `copied` are casts whose results are in `copies` (ArrangedGraph::copied). Parameters whose
+  // updates have no kernel lose their copies. The references must outlive this object.
+  OptimizerBackend(const RunPlan& plan, const Uses& uses, Kernels& kernels,
+                   std::map<NodeId, int64_t> copied, std::shared_ptr<WeightCopies> copies);
 
   Result<CompiledNodes> Compile(NodeId first) override;
   // Casts that do not run: the kernels read their operands.
   const std::set<NodeId>& spared() const { return spared_; }
+  // Casts that do not run: a copy has their result.
+  const std::map<NodeId, int64_t>& copied() const { return copied_; }
+  // Makes a step for casts in copied() that runs `rest`, too.
+  std::unique_ptr<Step> MakeCopyStep(std::span<const NodeId> casts,
+                                     std::unique_ptr<Step> rest) const;
 
  private:
   Result<CompiledNodes> CompileNorm(NodeId node);
   Result<CompiledNodes> CompileUpdates(NodeId first);
+  void RefuseCopies(const AdamWRun& run);
   // Returns the spared casts that compute these values, for ATen.
   std::vector<NodeId> CastsOf(std::span<const ValueId> values) const;
 
@@ -36,6 +44,9 @@ class OptimizerBackend : public Backend {
   std::map<NodeId, std::unique_ptr<AdamWKernel>> updates_;
   std::map<NodeId, std::unique_ptr<GroupKernel>> norms_;
   std::set<NodeId> spared_;
+  std::map<NodeId, int64_t> copied_;
+  // May be null if copied_ is empty.
+  std::shared_ptr<WeightCopies> copies_;
 };
 
 }  // namespace heddle::run

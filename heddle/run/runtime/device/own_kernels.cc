@@ -76,7 +76,7 @@ class CudaLossKernel : public LossKernel {
 // --- AdamW
 
 // Entries per launch: kernels accept about 4 KiB of arguments on every GPU.
-constexpr size_t kEntries = 80;
+constexpr size_t kEntries = 72;
 constexpr int64_t kBlockElements = 4096;
 
 struct AdamWEntry {
@@ -84,6 +84,7 @@ struct AdamWEntry {
   const void* grad;
   void* average;
   void* square;
+  void* copy;
   uint64_t count;
   uint32_t block;
   uint32_t flags;
@@ -118,13 +119,15 @@ class CudaAdamWKernel : public AdamWKernel {
                        update.grad.const_data_ptr(),
                        update.average.mutable_data_ptr(),
                        update.square.mutable_data_ptr(),
+                       update.copy.defined() ? update.copy.mutable_data_ptr() : nullptr,
                        static_cast<uint64_t>(update.param.numel()),
                        blocks,
                        0};
       uintptr_t all = 0;
       for (const void* p :
            {static_cast<const void*>(entry.param), entry.grad,
-            static_cast<const void*>(entry.average), static_cast<const void*>(entry.square)})
+            static_cast<const void*>(entry.average), static_cast<const void*>(entry.square),
+            static_cast<const void*>(entry.copy)})
         all |= reinterpret_cast<uintptr_t>(p);
       entry.flags =
           (all % 16 == 0 ? 1u : 0u) | (update.grad.scalar_type() == at::kBFloat16 ? 2u : 0u);

@@ -105,8 +105,10 @@ bool ProvesAdamW(const AdamWKernel& kernel, const AdamWRun& run, c10::Device dev
                                  Noise({sizes[i]}, 10 * i + 3, device).abs_().mul_(1e-5)};
       update.grad = cast(i, update.grad);
       update.square.slice(0, 0, std::nullopt, 7).fill_(0);
-      own.push_back(
-          {update.param.clone(), update.grad, update.average.clone(), update.square.clone()});
+      // Parameters with and without a copy.
+      if (i != 3) update.copy = at::full(sizes[i], 7, grad.options().dtype(at::kBFloat16));
+      own.push_back({update.param.clone(), update.grad, update.average.clone(),
+                     update.square.clone(), update.copy});
       atens.push_back(update);
     }
     kernel.Run(own, lr, step, clip);
@@ -118,7 +120,8 @@ bool ProvesAdamW(const AdamWKernel& kernel, const AdamWRun& run, c10::Device dev
                         run.beta2, run.weight_decay, run.eps, /*amsgrad=*/false,
                         /*maximize=*/false);
       if (!SameNumbers(own[i].param, u.param) || !SameNumbers(own[i].average, u.average) ||
-          !SameNumbers(own[i].square, u.square))
+          !SameNumbers(own[i].square, u.square) ||
+          (u.copy.defined() && !SameNumbers(u.copy, u.param.to(at::kBFloat16))))
         return false;
     }
   }

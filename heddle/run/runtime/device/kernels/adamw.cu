@@ -1,5 +1,6 @@
 // Clipping and AdamW over a list of f32 tensors, with the roundings of ATen's mul and
-// _fused_adamw. Gradients are f32, or bf16 that ATen would cast to f32 first.
+// _fused_adamw. Gradients are f32, or bf16 that ATen would cast to f32 first. A copy, if there is
+// one, receives the new parameter in bf16.
 //
 // A block of 256 threads updates 4,096 elements of a tensor.
 struct Entry {
@@ -7,10 +8,11 @@ struct Entry {
   const void* grad;
   float* average;
   float* square;
+  u16* copy;
   u64 count;
   // The number of its first block.
   u32 block;
-  // 1: all four are aligned to 16 bytes; 2: the gradient is bf16.
+  // 1: all five are aligned to 16 bytes; 2: the gradient is bf16.
   u32 flags;
 };
 struct List {
@@ -74,6 +76,9 @@ __device__ __forceinline__ void UpdateBlock(const Entry& entry, u64 first, const
       Update(param[k].x[j], wide.x[j], average[k].x[j], square[k].x[j], n);
     u64 i = first + k * 256 + threadIdx.x;
     ((Vector*)entry.param)[i] = param[k];
+    if (entry.copy)
+      ((Narrow4*)entry.copy)[i] = {Narrow2(param[k].x[0], param[k].x[1]),
+                                   Narrow2(param[k].x[2], param[k].x[3])};
     ((Vector*)entry.average)[i] = average[k];
     ((Vector*)entry.square)[i] = square[k];
   }
@@ -116,5 +121,6 @@ extern "C" __global__ void __launch_bounds__(256)
   for (u64 i = begin + threadIdx.x; i < stop; i += 256) {
     float grad = narrow ? Widen(((const u16*)entry.grad)[i]) : ((const float*)entry.grad)[i];
     Update(entry.param[i], grad, entry.average[i], entry.square[i], n);
+    if (entry.copy) entry.copy[i] = Narrow(entry.param[i]);
   }
 }
