@@ -68,8 +68,11 @@ std::vector<run::RunMemory> TrainingJob::Memory() const {
   std::optional<std::set<int64_t>> copies;
   return run::MemoryOfRun(graphs().modules(), remembers, /*with_host=*/false,
                           [&](const Graph& graph) -> run::GraphPeak {
-                            KernelMemory memory = MemoryWithKernels(graph, copies);
-                            if (!copies) copies = memory.copied;
+                            bool is_step = std::ranges::any_of(
+                                graphs().step.graphs, [&](const Graph& g) { return &g == &graph; });
+                            KernelMemory memory =
+                                MemoryWithKernels(graph, is_step ? std::nullopt : copies);
+                            if (is_step) copies = memory.copied;
                             return {memory.peak, std::move(memory.largest), memory.copies};
                           });
 }

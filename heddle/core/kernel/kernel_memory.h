@@ -29,8 +29,8 @@ struct KernelMemory {
 KernelMemory MemoryWithKernels(const Graph& graph,
                                const std::optional<std::set<int64_t>>& copies = std::nullopt);
 
-// Returns the parameters of a step that have copies: those that a kernel of AdamW updates, as long
-// as copies, which exist throughout, do not raise the peak. Large ones are chosen first.
+// Returns the parameters of a step that have copies. A kernel of AdamW updates them, and their
+// copies, which exist throughout, do not raise the peak. Large ones are chosen first.
 std::set<int64_t> CopiesWithinPeak(const ArrangedGraph& step);
 
 }  // namespace heddle
