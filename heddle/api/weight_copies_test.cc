@@ -66,7 +66,10 @@ class ReplayingRecorder : public RunRecorder {
     Recorded(const RankProgram& program, std::vector<Tensors> inputs, std::vector<Tensors> outputs)
         : program_(program), inputs_(std::move(inputs)), outputs_(std::move(outputs)) {}
     Status Replay() override {
-      HEDDLE_TRY(outputs_, program_.Run(inputs_));
+      HEDDLE_TRY(std::vector<Tensors> again, program_.Run(inputs_));
+      for (size_t at = 0; at < again.size(); ++at) {
+        for (size_t o = 0; o < again[at].size(); ++o) outputs_[at][o].copy_(again[at][o]);
+      }
       return Done{};
     }
     const std::vector<Tensors>& outputs() const override { return outputs_; }
