@@ -7,8 +7,9 @@ namespace heddle::price {
 
 StepMemory MemoryOfStep(const Graph& graph, const CostModel& model, Bytes value_peak) {
   if (model.HasDeviceProgram()) {
-    KernelMemory memory = MemoryWithKernels(graph);
-    return {memory.peak, memory.inputs + memory.copies, memory.kept};
+    // Copies of weights do not change the peak.
+    KernelMemory memory = MemoryWithKernels(graph, std::set<int64_t>());
+    return {memory.peak, memory.inputs, memory.kept};
   }
   Liveness liveness(graph);
   return {value_peak, ComputeMemoryTimeline(graph, liveness).inputs, KeptForBackward(graph)};
