@@ -202,6 +202,7 @@ Status ParallelOptions::ChooseContext(const run::ModelConfig& config,
   // The order of positions is a matter of gathering.
   bool free = context_method == ContextMethod::kAuto && context_order == ContextOrder::kAuto;
   preset.context_heads = context_method == ContextMethod::kUlysses || (free && divides && fewer);
+  preset.context_ring = context_method == ContextMethod::kRing;
   if (!preset.context_heads) {
     if (context_order != ContextOrder::kNone) axis.role = AxisRole::kHeadTail;
     return Done{};

@@ -10,10 +10,11 @@
 
 namespace heddle {
 
-// How attention sees all positions with context parallelism: each rank gathers keys and values, or
-// ranks exchange positions for heads. kAuto chooses the one that sends fewer bytes, or kAllGather
-// if the order of positions is stated.
-enum class ContextMethod : uint8_t { kAuto, kAllGather, kUlysses };
+// How attention sees all positions with context parallelism: each rank gathers keys and values,
+// ranks exchange positions for heads, or keys and values travel around the ranks. kAuto chooses the
+// one of the first two that sends fewer bytes, or kAllGather if the order of positions is stated. A
+// ring rounds differently, so it is used on request only.
+enum class ContextMethod : uint8_t { kAuto, kAllGather, kUlysses, kRing };
 // The order of positions over context-parallel ranks. kAuto is kHeadTail where it has an effect.
 enum class ContextOrder : uint8_t { kAuto, kHeadTail, kNone };
 

@@ -130,6 +130,11 @@ Status ShareContext(const ModelOptions& model, const std::optional<compile::Plan
                     ParallelOptions::Layout& layout, compile::PlanBatch& batch) {
   int64_t ranks = layout.degree("context");
   if (ranks == 1) return Done{};
+  if (model.document_attention && layout.preset.context_ring)
+    return Error(
+        Diag::kBadChoice,
+        "--parallelism.context_parallel_method is ring, which cannot keep attention within "
+        "documents; use allgather or ulysses with --training.document_attention");
   HEDDLE_RETURN_IF_ERROR(SplitSequences(model, stages, layout, batch));
   bool head_tail = std::ranges::any_of(
       layout.mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });

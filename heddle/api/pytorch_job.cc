@@ -198,7 +198,8 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
   PyTorchLayout found{layout.degree("replicate"),      layout.degree("shard"),
                       layout.degree("tensor"),         layout.expert,
                       layout.preset.sequence_parallel, layout.preset.split_loss,
-                      layout.degree("context"),        layout.preset.context_heads};
+                      layout.degree("context"),        layout.preset.context_heads,
+                      layout.preset.context_ring};
   if (found.context > 1) HEDDLE_RETURN_IF_ERROR(AddContext(job, layout, found));
   if (job.step.model.numerics.target == run::Target::kCuda &&
       (found.world() > 1 || job.step.model.config.moe.experts > 0))
@@ -241,6 +242,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"split_loss", layout.split_loss},
       {"context", layout.context},
       {"context_heads", layout.context_heads},
+      {"context_ring", layout.context_ring},
       {"context_latents", GathersLatents(job.step.plan)},
       {"head_tail", layout.head_tail},
       // In a micro-batch, on each data-parallel rank.

@@ -33,6 +33,7 @@ struct PyTorchLayout {
   // Consecutive ranks of `shard` that have the same sequences.
   int64_t context = 1;
   bool context_heads = false;
+  bool context_ring = false;
   bool head_tail = false;
 
   int64_t world() const { return replicate * shard * tensor; }

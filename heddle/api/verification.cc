@@ -100,6 +100,7 @@ run::EagerOptions Verification::Eager() const {
           .shard = planned().layout.degree("shard"),
           .context = planned().layout.degree("context"),
           .context_split = {.heads = planned().layout.preset.context_heads,
+                            .ring = planned().layout.preset.context_ring,
                             .head_tail = HasHeadTail(planned().plan.mesh),
                             .latents = GathersLatents(planned().plan)},
           .tensor = planned().layout.degree("tensor"),

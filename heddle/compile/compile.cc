@@ -12,8 +12,8 @@
 #include "heddle/core/ir/program.h"
 #include "heddle/core/ir/text/print.h"
 #include "heddle/price/cost/step_summary.h"
-#include "heddle/price/sim/step_memory.h"
 #include "heddle/price/sim/simulate.h"
+#include "heddle/price/sim/step_memory.h"
 
 namespace heddle::compile {
 namespace {
@@ -32,10 +32,20 @@ Pipeline PlanningPasses(const Plan& plan) {
   return passes;
 }
 
-Pipeline LoweringPasses(const PlanDecisions& decisions) {
-  return OwnPipeline(
+Pipeline LoweringPasses(const Plan& plan) {
+  const PlanDecisions& decisions = plan.decisions;
+  Pipeline passes = OwnPipeline(
       fmt::format("lower{{reduce_first={}}}, localize{}", decisions.reduce_first.value_or(false),
                   decisions.expert_buffers.value_or(false) ? "{exact_experts=false}" : ""));
+  for (const PlanModule& module : plan.modules) {
+    if (!module.context_ring) continue;
+    Pipeline ring =
+        OwnPipeline(fmt::format("ring-attention{{modules={}}}", Quoted(module.pattern)));
+    // A plan asks for a ring by name.
+    ring[0].named = true;
+    passes.push_back(std::move(ring[0]));
+  }
+  return passes;
 }
 
 class Compiler {
@@ -54,7 +64,7 @@ class Compiler {
     printing_ = {};
     Clock clock;
     HEDDLE_RETURN_IF_ERROR(Reach(Stage::kPlanned, PlanningPasses(plan_)));
-    HEDDLE_RETURN_IF_ERROR(Reach(Stage::kLowered, LoweringPasses(plan_.decisions)));
+    HEDDLE_RETURN_IF_ERROR(Reach(Stage::kLowered, LoweringPasses(plan_)));
     report_.parallelize = clock.Elapsed() - printing_;
     report_.first_after_lowering = report_.passes.size();
     HEDDLE_TRY(Pipeline passes, PassesAfterLowering(module_, plan_, options_, report_.notes));
@@ -210,7 +220,7 @@ Status Lower(Module& module, const Plan& plan) {
   manager.allow_rounding = true;
   HEDDLE_RETURN_IF_ERROR(RunPipeline(module, PlanningPasses(plan), manager));
   manager.allow_rounding = false;
-  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, LoweringPasses(plan.decisions), manager));
+  HEDDLE_RETURN_IF_ERROR(RunPipeline(module, LoweringPasses(plan), manager));
   return Done{};
 }
 

@@ -109,11 +109,9 @@ struct OnGoldens {
   std::string_view pass;
   bool in_double;
 };
-constexpr OnGoldens kOnGoldens[] = {{"chunk-loss", true},
-                                    {"chunk-tokens", true},
-                                    {"fuse-gathers", false},
-                                    {"fuse-scatters", true},
-                                    {"shortcut-redistributions", false}};
+constexpr OnGoldens kOnGoldens[] = {{"chunk-loss", true},     {"chunk-tokens", true},
+                                    {"fuse-gathers", false},  {"fuse-scatters", true},
+                                    {"ring-attention", true}, {"shortcut-redistributions", false}};
 
 // One pass under test, as the text of a pipeline.
 class PassCheck {

@@ -223,7 +223,7 @@ class LocalWriter {
 
   void AddCollective() {
     std::string group = kGroups[dice_.Pick(2)];
-    switch (dice_.Pick(5)) {
+    switch (dice_.Pick(6)) {
       case 0: {
         std::string operands;
         std::vector<Kind> kinds;
@@ -250,6 +250,12 @@ class LocalWriter {
             "  %{0} = comm.wait(%{0}!)\n",
             name, Any(kSquare), group);
         return Say(kSquare, fmt::format("aten.reshape(%{}, shape=[8,8])", name));
+      }
+      case 4: {
+        Kind kind = static_cast<Kind>(dice_.Pick(kHost));
+        return Start(fmt::format("comm.shift({}, over=[{}], why=context)", Any(kind),
+                                 kGroups[dice_.Pick(4)]),
+                     {kind});
       }
       default: {
         std::string name = Fresh();

@@ -56,12 +56,14 @@ def context():
     """Ranks that share the positions of sequences."""
     meshes = {"dp=2 x cp=2": {"shard": 2, "context": 2}, "cp=4": {"context": 4}, "cp=2 x tp=2": {"context": 2, "tensor": 2},
               "hsdp=2x2 x cp=2": {"replicate": 2, "shard": 2, "context": 2}, "dp=2 x cp=2 x ep=2": {"shard": 2, "context": 2, "expert": 2}}
-    ways = {"head-tail": ["method=allgather"], "in order": ["method=allgather", "load_balancer=none"], "ulysses": ["method=ulysses"]}
+    ways = {"head-tail": ["method=allgather"], "in order": ["method=allgather", "load_balancer=none"], "ulysses": ["method=ulysses"],
+            "ring": ["method=ring"], "ring in order": ["method=ring", "load_balancer=none"]}
     models = {"llama3": [], "qwen3": [], "qwen3 mixture": ["--flavor=debugmodel_moe"], "deepseek_v3": []}
     for (model, flavor), (mesh, ranks), (way, flags), precision in itertools.product(models.items(), meshes.items(), ways.items(), ("f32", "bf16")):
         if "expert" in ranks and model in ("llama3", "qwen3"):
             continue
-        for documents in ([], ["--training.document_attention"]) if mesh == "dp=2 x cp=2" else ([],):
+        packed = mesh == "dp=2 x cp=2" and not way.startswith("ring")
+        for documents in ([], ["--training.document_attention"]) if packed else ([],):
             name = f"{model} {mesh} {way} {precision}{' documents' if documents else ''}"
             yield Job(name, [f"--model={model.split()[0]}", *flavor, f"--precision={precision}", *degrees(ranks), *documents,
                              *(f"--parallelism.context_parallel_{flag}" for flag in flags)], seq_len=32, steps=10)
@@ -124,7 +126,8 @@ def few():
     mixture = next(job for job in against_eager(product=False) if job.name.startswith("deepseek_v3 fsdp=4 x tp=2 always f32 gloo"))
     eager_mixture = Job(mixture.name, [*mixture.flags, "--model.n_layers=2"], steps=2)
     parts = [job for job in context() if job.name in ("llama3 cp=4 head-tail bf16", "deepseek_v3 dp=2 x cp=2 x ep=2 head-tail bf16",
-                                                      "qwen3 dp=2 x cp=2 ulysses f32 documents")]
+                                                      "qwen3 dp=2 x cp=2 ulysses f32 documents", "llama3 cp=2 x tp=2 ring bf16",
+                                                      "deepseek_v3 dp=2 x cp=2 ring in order f32")]
     # Two layers: DeepSeek's first one has no experts. Its heads have sizes of their own.
     narrow = {"llama3": small[1:], "qwen3": small[1:], "deepseek_v3": ["--model.dim=64", "--model.n_heads=4"]}
     parts = [Job(job.name, [*job.flags, "--model.n_layers=2", *narrow[job.name.split()[0]]], seq_len=32, steps=3) for job in parts]

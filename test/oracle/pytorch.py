@@ -39,7 +39,8 @@ def mesh(shard=1, replicate=1, tensor=1, expert=1, context=1, method=""):
     degrees = {"data_parallel_shard": shard, "data_parallel_replicate": replicate,
                "tensor_parallel": tensor, "expert_parallel": expert, "context_parallel": context}
     how = {"": [], "ulysses": ["method=ulysses"], "headtail": ["load_balancer=headtail"],
-           "in order": ["method=allgather", "load_balancer=none"]}[method]
+           "in order": ["method=allgather", "load_balancer=none"], "ring": ["method=ring"],
+           "ring in order": ["method=ring", "load_balancer=none"]}[method]
     return [f"--parallelism.context_parallel_{flag}" for flag in how] + [f"--parallelism.{name}_degree={degree}" for name, degree in degrees.items()
             if degree > 1]
 
@@ -92,6 +93,7 @@ def few_jobs():
             Job("deepseek_v3 671B fsdp=2 f32", DEEPSEEK_LARGE + mesh(2) + steps()),
             Job("llama3 fsdp=2 x cp=2 bf16, head-tail",
                 LLAMA + mesh(2, context=2, method="headtail") + steps(precision="bf16")),
+            Job("qwen3 cp=4 bf16, ring", QWEN + mesh(context=4, method="ring") + steps(length=64, precision="bf16")),
             Job("deepseek_v3 cp=2 f32, documents",
                 DEEPSEEK + mesh(context=2) + steps() + ["--training.document_attention"]),
             Job("unbucketed sums of odd sizes",
@@ -123,15 +125,19 @@ def refusals(folder):
 
 
 def context_jobs():
-    """Parts of sequences, gathered and exchanged by hand over Gloo."""
+    """Parts of sequences, gathered and exchanged by hand over Gloo, or in PyTorch's ring. PyTorch
+    merges half of the rows where Heddle merges all, so the rows fill vectors of its kernels."""
     models = {"llama3": LLAMA, "qwen3": QWEN, "qwen3 mixture": MIXTURE, "deepseek_v3": DEEPSEEK}
     meshes = [(4, method, mesh(context=4, method=method)) for method in ("ulysses", "headtail")]
     meshes += [(2, method, mesh(2, context=2, method=method)) for method in ("ulysses", "in order")]
     meshes.append((2, "replicas", mesh(1, 2, context=2, method="headtail")))
+    rings = [(4, "ring", mesh(context=4, method="ring")),
+             (2, "ring in order", mesh(2, context=2, method="ring in order"))]
     documents = ["--training.document_attention"]
     meshes += [(ranks, f"{method} documents", flags + documents) for ranks, method, flags in
                [(1, "whole", mesh(2)), *meshes[:3]]]
-    return [(f"{name} cp={ranks} {method} {precision}", sizes + flags + steps(10, 16, precision))
+    meshes += rings
+    return [(f"{name} cp={ranks} {method} {precision}", sizes + flags + steps(10, 64 if "ring" in method else 16, precision))
             for name, sizes in models.items() for ranks, method, flags in meshes
             for precision in ("f32", "bf16")]
 

@@ -51,8 +51,13 @@ TEST(Context, AgreesWithOneRank) {
                             {"deepseek_v3", "debugmodel", DType::kF64, 0, true}};
   for (const Debug& debug : families) {
     SmallJob whole(debug, kOneRank, /*rows=*/1);
-    const Layout layouts[] = {Ranks(4, kInOrder), Ranks(4, kHeadTail), Ranks(4, kByHeads),
-                              Ranks(2, kHeadTail, 2)};
+    std::vector<Layout> layouts = {Ranks(4, kInOrder), Ranks(4, kHeadTail), Ranks(4, kByHeads),
+                                   Ranks(2, kHeadTail, 2)};
+    if (!debug.documents) {
+      layouts.push_back(Ranks(4, kRing));
+      layouts.push_back(Ranks(4, kRingHeadTail));
+      layouts.push_back(Ranks(2, kRingHeadTail, 2));
+    }
     for (const Layout& layout : layouts) {
       SCOPED_TRACE(fmt::format("{} {} {} {}", debug.family, debug.flavor, layout.context,
                                layout.context_split.heads));
@@ -153,6 +158,13 @@ TEST(Context, CollectivesMoveTheBytesOfTheFormulas) {
           {"bwd all_gather", 2 * keys * elements * size},
           {"bwd reduce_scatter", 2 * keys * elements * 4}};
       EXPECT_EQ(BytesMoved(gathered.local()), of_gathers) << ranks << " ranks, " << Name(dtype);
+      // Keys and values of one rank, to every other rank; gradients, in f32, once around the ring.
+      SmallJob ring(debug, Ranks(ranks, kRingHeadTail), /*rows=*/1, kPositions);
+      const int64_t part = 2 * keys * elements / ranks;
+      const std::map<std::string, int64_t> of_shifts = {
+          {"fwd shift", (ranks - 1) * part * size},
+          {"bwd shift", (ranks - 1) * part * size + ranks * part * 4}};
+      EXPECT_EQ(BytesMoved(ring.local()), of_shifts) << ranks << " ranks, " << Name(dtype);
       SmallJob exchanged(debug, Ranks(ranks, kByHeads), /*rows=*/1, kPositions);
       const int64_t heads = 2 * config.n_heads + 2 * std::max(keys, ranks);
       const std::map<std::string, int64_t> of_exchanges = {
@@ -208,8 +220,33 @@ TEST(Context, ARankKeepsItsShareOfActivations) {
   for (int64_t ranks : {2, 4}) {
     EXPECT_EQ(KeptActivations(Ranks(ranks, kInOrder)) * ranks, whole);
     EXPECT_EQ(KeptActivations(Ranks(ranks, kHeadTail)) * ranks, whole);
+    EXPECT_EQ(KeptActivations(Ranks(ranks, kRingHeadTail)) * ranks, whole);
     EXPECT_EQ(KeptActivations(Ranks(ranks, kByHeads)) * ranks, whole + outputs);
   }
+}
+
+// Memory for 96 more positions while attention runs, above what is kept.
+int64_t MemoryOfAttention(const Layout& layout) {
+  const Debug debug{"llama3", "debugmodel", DType::kF32};
+  auto most = [&](int64_t positions) {
+    SmallJob job(debug, layout, /*rows=*/1, positions);
+    Recompute(job.local());
+    const Graph& graph = job.local().graphs[0];
+    MemoryTimeline memory = ComputeMemoryTimeline(graph, Liveness(graph));
+    Bytes peak;
+    for (NodeId node : graph.nodes()) {
+      if (graph[node].op == op::shard_attention_backward)
+        peak = std::max(peak, memory.live[node.index()]);
+    }
+    return (peak - KeptForBackward(graph)).value;
+  };
+  return most(128) - most(32);
+}
+
+// A ring has two parts of keys and values at a time, so its memory falls as ranks are added.
+TEST(Context, ARingHasPartsOfKeysAndValues) {
+  EXPECT_LT(MemoryOfAttention(Ranks(4, kRing)), MemoryOfAttention(Ranks(4, kInOrder)));
+  EXPECT_LT(2 * MemoryOfAttention(Ranks(8, kRing)), MemoryOfAttention(Ranks(8, kInOrder)));
 }
 
 // Keys and values from latents are computed again, so ranks keep even less.

@@ -110,11 +110,15 @@ constexpr Layout kContextLayouts[] = {
     {"hsdp2x2_cp2_heads", 2, 2, 1, true, true, 1, 1, 2, kByHeads},
     {"cp2_tp2_head_tail", 1, 1, 2, true, true, 1, 1, 2, kHeadTail},
     {"cp2_tp2_heads", 1, 1, 2, true, true, 1, 1, 2, kByHeads},
-    {"cp2_tp2_whole_sequences", 1, 1, 2, false, true, 1, 1, 2, kInOrder}};
+    {"cp2_tp2_whole_sequences", 1, 1, 2, false, true, 1, 1, 2, kInOrder},
+    {"fsdp2_cp2_ring", 1, 2, 1, true, true, 1, 1, 2, kRing},
+    {"cp4_ring_head_tail", 1, 1, 1, true, true, 1, 1, 4, kRingHeadTail},
+    {"cp2_tp2_ring_head_tail", 1, 1, 2, true, true, 1, 1, 2, kRingHeadTail}};
 constexpr Layout kContextExperts[] = {
     {"fsdp2_cp2_ep2_head_tail", 1, 2, 1, true, true, 2, 1, 2, kHeadTail},
     {"fsdp2_cp2_ep4_heads", 1, 2, 1, true, true, 4, 1, 2, kByHeads},
-    {"fsdp4_cp2_ep4_head_tail", 1, 4, 1, true, true, 4, 1, 2, kHeadTail}};
+    {"fsdp4_cp2_ep4_head_tail", 1, 4, 1, true, true, 4, 1, 2, kHeadTail},
+    {"fsdp2_cp2_ep2_ring_head_tail", 1, 2, 1, true, true, 2, 1, 2, kRingHeadTail}};
 
 // Ranks with different positions of one sequence.
 class EagerContext : public EagerTest {};

@@ -46,6 +46,7 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
     add("context", "cp", layout.context);
     if (layout.context_split.head_tail) axes.back().role = AxisRole::kHeadTail;
     preset.context_heads = layout.context_split.heads;
+    preset.context_ring = layout.context_split.ring;
   }
   if (layout.tensor > 1) add("tensor", "tp", layout.tensor);
   if (layout.expert > 1)

@@ -22,6 +22,8 @@ struct Debug {
 inline constexpr run::ContextSplit kInOrder = {};
 inline constexpr run::ContextSplit kHeadTail = {.head_tail = true};
 inline constexpr run::ContextSplit kByHeads = {.heads = true};
+inline constexpr run::ContextSplit kRing = {.ring = true};
+inline constexpr run::ContextSplit kRingHeadTail = {.ring = true, .head_tail = true};
 struct Layout {
   const char* name;
   int64_t replicate;

@@ -37,7 +37,7 @@ constexpr int kFault = 4;
 // types in one launch, and parts of different sizes.
 constexpr const char* kCollectives = R"(heddle 1 local
 mesh [dp=2, tp=2]
-graph @g(%x: f32[6,5], %y: bf16[4], %z: f32[3]) -> (%a, %b, %c, %d, %e, %f, %g) {
+graph @g(%x: f32[6,5], %y: bf16[4], %z: f32[3]) -> (%a, %b, %c, %d, %e, %f, %g, %h, %i) {
   %a! = comm.all_gather(%x, over=[dp], why=unshard)
   %b! = comm.reduce_scatter(%x, over=[dp,tp], why=grad)
   %cd! = comm.all_reduce(%y, %z, over=[tp], why=grad) : async (bf16[4], f32[3]) stream=1
@@ -45,11 +45,13 @@ graph @g(%x: f32[6,5], %y: bf16[4], %z: f32[3]) -> (%a, %b, %c, %d, %e, %f, %g) 
   %a = comm.wait(%a!)
   %e! = comm.all_reduce(%z, over=[dp], op=max, why=norm)
   %g! = comm.all_reduce(%z, over=[tp], op=avg, why=norm)
+  %hi! = comm.shift(%x, %y, over=[dp,tp], why=context)
   %c, %d = comm.wait(%cd!)
   %b = comm.wait(%b!)
   %e = comm.wait(%e!)
   %f = comm.wait(%f!)
   %g = comm.wait(%g!)
+  %h, %i = comm.wait(%hi!)
 }
 )";
 

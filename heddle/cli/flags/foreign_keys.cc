@@ -15,7 +15,7 @@ constexpr ForeignAction kIgnored = ForeignAction::kIgnored;
 constexpr std::string_view kSplitPoints =
     "use --parallelism.pipeline_parallel_layers_per_stage, or the statement `stages` of a plan";
 constexpr std::string_view kContextMethod =
-    "use --parallelism.context_parallel_method=allgather or ulysses; Heddle has no ring";
+    "use --parallelism.context_parallel_method=ring for ring attention, or allgather or ulysses";
 constexpr std::string_view kNoQuantization = "Heddle has no float8 or MX training yet";
 constexpr std::string_view kProfiler =
     "use `heddle train --profile=COUNT`, or `heddle sim --trace` for a simulated timeline";

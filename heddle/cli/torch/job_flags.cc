@@ -137,11 +137,14 @@ void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
   flags.Choice<ContextMethod>(
       "--parallelism.context_parallel_method", parallel.context_method,
       "attention over context-parallel ranks: allgather (gather keys and values), ulysses "
-      "(exchange positions for heads), or auto (the one that sends fewer bytes; allgather if a "
-      "load balancer is named)",
+      "(exchange positions for heads), ring (pass keys and values around in parts, which takes "
+      "less "
+      "memory and rounds differently), or auto (allgather or ulysses, whichever sends fewer bytes; "
+      "allgather if a load balancer is named)",
       {{"auto", ContextMethod::kAuto},
        {"allgather", ContextMethod::kAllGather},
-       {"ulysses", ContextMethod::kUlysses}});
+       {"ulysses", ContextMethod::kUlysses},
+       {"ring", ContextMethod::kRing}});
   flags.Choice<ContextOrder>(
       "--parallelism.context_parallel_load_balancer", parallel.context_order,
       "positions of each context-parallel rank: headtail (one part from each end of the sequence, "

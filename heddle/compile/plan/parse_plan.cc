@@ -150,6 +150,7 @@ class PlanParser {
       } else if (scan_.TakeWord("context")) {
         if (!scan_.Take('[') || !ParseAxes(module.context, ']')) return Expected("`[axis, ...]`");
         module.context_heads = scan_.TakeWord("heads");
+        module.context_ring = !module.context_heads && scan_.TakeWord("ring");
       } else if (scan_.TakeWord("why")) {
         size_t at = Here();
         std::string_view word = TakeWord();

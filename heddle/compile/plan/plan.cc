@@ -51,6 +51,7 @@ std::string FormatPlan(const Plan& plan) {
     if (module.expert_times != 0) out += fmt::format(" most {}", module.expert_times);
     if (!module.context.empty()) out += fmt::format(" context [{}]", Format(mesh, module.context));
     if (module.context_heads) out += " heads";
+    if (module.context_ring) out += " ring";
     if (module.why != Why::kTensor) out += fmt::format(" why {}", Name(module.why));
     if (module.decomposes_log_softmax) out += " write-out";
     out += '\n';

@@ -74,9 +74,10 @@ struct PlanModule {
   int64_t expert_times = 0;
   // The axes that split sequences by position. Causal attention inside gathers keys and values over
   // them, and sums their gradients in f32. With `context_heads`, ranks exchange positions for heads
-  // instead.
+  // instead. With `context_ring`, keys and values travel around the ranks of one axis in parts.
   Axes context = {};
   bool context_heads = false;
+  bool context_ring = false;
   // The purpose of redistributions inside and at the boundary.
   Why why = Why::kTensor;
   // Log-softmax is decomposed into smaller ops, so that it can be split.

@@ -137,6 +137,8 @@ RedistributionPrice PriceOf(const Placement& from, std::span<const Redistributio
       case CollectiveKind::kReduceScatter: price.moved += held - after; break;
       case CollectiveKind::kAllReduce: price.moved += 2 * share; break;
       case CollectiveKind::kAllToAll: price.moved += share; break;
+      // Moves no split or sum.
+      case CollectiveKind::kShift: break;
     }
   }
   return price;

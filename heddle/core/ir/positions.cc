@@ -33,4 +33,15 @@ std::vector<Part> PositionsAt(int64_t whole, const Axes& axes, const Mesh& mesh,
   return out;
 }
 
+RingPart RingPartAt(int64_t size, AxisId axis, const Mesh& mesh, int64_t rank, int64_t step) {
+  const Part all = {0, size};
+  if (step == 0) return {all, all, /*causal=*/true};
+  bool head_tail = IsHeadTail(Axes(axis), mesh);
+  int64_t half = size / 2;
+  // Keys of an earlier rank: those of its tail come after all queries.
+  if (mesh.Coordinate(rank, axis) >= step) return {all, head_tail ? Part{0, half} : all};
+  // Keys of a later rank: they come after the head, and before the tail.
+  return head_tail ? RingPart{{half, half}, all} : RingPart{};
+}
+
 }  // namespace heddle

@@ -24,4 +24,16 @@ std::vector<Part> PositionOrder(int64_t whole, const Axes& axes, const Mesh& mes
 // The ranges of one rank, if the axes divide the positions evenly.
 std::vector<Part> PositionsAt(int64_t whole, const Axes& axes, const Mesh& mesh, int64_t rank);
 
+// The queries of a rank, and the keys that they see, in one step of ring attention. In step `i`,
+// the rank has the keys of the rank `i` before it. Both are ranges of the `size` positions of a
+// rank. `causal`: queries see no later keys; otherwise they see all. Without visible keys, both are
+// empty.
+struct RingPart {
+  Part queries = {};
+  Part keys = {};
+  bool causal = false;
+};
+// `axis` splits the positions.
+RingPart RingPartAt(int64_t size, AxisId axis, const Mesh& mesh, int64_t rank, int64_t step);
+
 }  // namespace heddle

@@ -158,16 +158,90 @@ Status CheckPositions(const OpArgs& args) {
   return Done{};
 }
 
+// Fails unless queries and keys are equal parts of the positions, as in a step of a ring.
+Status CheckRingStep(const OpArgs& args, size_t q) {
+  HEDDLE_RETURN_IF_ERROR(CheckQueryKeyValue(args, q));
+  HEDDLE_RETURN_IF_ERROR(CheckOver(args));
+  Axes over = args.AxesOf("over");
+  if (over.size() != 1)
+    return Error(Diag::kUnknownAxis, "`over` has {} axes; a ring has one", over.size());
+  const MeshAxis& axis = args.mesh()[over[0]];
+  int64_t step = args.Int("step");
+  if (step < 0 || step >= axis.size)
+    return Error(Diag::kShapeMismatch, "`step` is {}, but a ring over `{}` has {} steps", step,
+                 axis.name, axis.size);
+  Dim queries = args.dims(q)[2];
+  HEDDLE_RETURN_IF_ERROR(
+      CheckSame(args, "positions of query and key differ", queries, args.dims(q + 1)[2]));
+  if (IsSymbol(queries) || queries < 1)
+    return Error(Diag::kShapeMismatch, "{} positions cannot be a part of a ring",
+                 DimText(args, queries));
+  if (IsHeadTail(over, args.mesh()) && queries % 2 != 0)
+    return Error(Diag::kShapeMismatch,
+                 "{} positions in head-tail order are not a multiple of two parts", queries);
+  size_t positions = LayoutOf(args).positions;
+  if (positions != 0 && args.has(positions))
+    return Error(Diag::kShapeMismatch, "attention within documents cannot run in a ring");
+  return Done{};
+}
+
+Status CheckPartOrStep(const OpArgs& args, size_t q) {
+  return args.IsNone("step") ? CheckPart(args, q) : CheckRingStep(args, q);
+}
+
 Result<Types> PartShape(const OpArgs& args) {
-  HEDDLE_RETURN_IF_ERROR(CheckPart(args, 0));
+  HEDDLE_RETURN_IF_ERROR(CheckPartOrStep(args, 0));
   HEDDLE_RETURN_IF_ERROR(CheckPositions(args));
   return CpuFlashShape(args);
 }
 
 Result<Types> PartBackwardShape(const OpArgs& args) {
-  HEDDLE_RETURN_IF_ERROR(CheckPart(args, 1));
+  HEDDLE_RETURN_IF_ERROR(CheckPartOrStep(args, 1));
   HEDDLE_RETURN_IF_ERROR(CheckPositions(args));
   return BackwardShape(args);
+}
+
+// Two results of attention for the same queries become one. Sums stay in the type of logsumexps
+// unless `dtype` rounds them.
+Result<Types> MergeShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRank(args, 0, 4));
+  for (size_t i : {size_t{0}, size_t{1}}) {
+    if (args.dims(i) != args.dims(i + 2))
+      return Error(Diag::kShapeMismatch, "the parts are {} and {}", DimsText(args, args.dims(i)),
+                   DimsText(args, args.dims(i + 2)));
+  }
+  Dims rows = args.dims(0);
+  rows.pop_back();
+  if (args.dims(1) != rows)
+    return Error(Diag::kShapeMismatch, "the logsumexp is {}, expected {}",
+                 DimsText(args, args.dims(1)), DimsText(args, rows));
+  Type out = args[0];
+  out.dtype = args.DTypeOr("dtype", args.dtype(1));
+  return Types{out, args[1]};
+}
+
+Result<Factors> MergeFactors(const OpArgs& args, const Types&) {
+  Factors factors;
+  const Dims& out = args.dims(0);
+  TensorFactors all{{factors.Add("b", out[0])},
+                    {factors.Add("h", out[1])},
+                    {factors.Add("s", out[2])},
+                    {factors.Add("e", out[3])}};
+  TensorFactors rows(all.begin(), all.end() - 1);
+  factors.operands = {all, rows, all, rows};
+  factors.results = {all, rows};
+  return factors;
+}
+
+// Bound by memory. Two temporary tensors in the wider type are written and read.
+Work MergeWork(const OpArgs& args, const Types& results) {
+  Work work = WorkOf(args, results, 0);
+  Type wide = args[0];
+  wide.dtype = args.dtype(1);
+  Bytes temporary = BytesOf(args, wide) * 2;
+  work.read += temporary;
+  work.written += temporary;
+  return work;
 }
 
 Status CheckDocuments(const OpArgs& args, size_t q) {
@@ -399,20 +473,32 @@ Attention(
     "i64[2,8])");
 
 // Causal attention of this rank's queries, which are one of equal parts of the positions, over the
-// keys of all positions, or of their documents.
+// keys of all positions, or of their documents. With `step`, the keys are those of the rank that is
+// `step` places before this one in a ring. Queries that see none of them get zeros, and a logsumexp
+// of minus infinity.
 HEDDLE_DEFINE_OP(shard_attention)
 OwnQueries(
     "shard::attention(Tensor query, Tensor key, Tensor value, Tensor? positions=None, *, Axes "
-    "over, float? scale=None) -> (Tensor output, Tensor logsumexp)",
+    "over, int? step=None, float? scale=None) -> (Tensor output, Tensor logsumexp)",
     PartShape, "(f32[2,6,2,16], f32[2,3,8,16], f32[2,3,8,16], over=[dp])");
 // The gradients of keys and values are this rank's summands.
 HEDDLE_DEFINE_OP(shard_attention_backward)
 OwnQueries(
     "shard::attention_backward(Tensor grad_out, Tensor query, Tensor key, Tensor value, Tensor "
-    "out, Tensor logsumexp, Tensor? positions=None, *, Axes over, float? scale=None) -> (Tensor "
-    "grad_query, Tensor grad_key, Tensor grad_value)",
+    "out, Tensor logsumexp, Tensor? positions=None, *, Axes over, int? step=None, float? "
+    "scale=None) -> (Tensor grad_query, Tensor grad_key, Tensor grad_value)",
     PartBackwardShape,
     "(f32[2,6,2,16], f32[2,6,2,16], f32[2,3,8,16], f32[2,3,8,16], f32[2,6,2,16], f32[2,6,2], "
     "over=[dp])");
+// Attention over the keys of two parts, from the attention over each: the output and its logsumexp.
+HEDDLE_DEFINE_OP(shard_merge_attention){
+    .schema =
+        "shard::merge_attention(Tensor out, Tensor logsumexp, Tensor part, Tensor "
+        "part_logsumexp, *, ScalarType? dtype=None) -> (Tensor output, Tensor logsumexp)",
+    .shape = MergeShape,
+    .factors = {.compute = MergeFactors},
+    .work = MergeWork,
+    .view = View::kLocal,
+    .example = "(f32[2,6,8,16], f32[2,6,8], bf16[2,6,8,16], f32[2,6,8])"};
 
 }  // namespace heddle

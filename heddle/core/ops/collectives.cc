@@ -9,9 +9,9 @@ namespace heddle {
 namespace {
 
 constexpr std::string_view kCollectiveNames[] = {"all_gather", "reduce_scatter", "all_reduce",
-                                                 "all_to_all"};
+                                                 "all_to_all", "shift"};
 constexpr OpId kCollectiveOps[] = {op::comm_all_gather, op::comm_reduce_scatter,
-                                   op::comm_all_reduce, op::comm_all_to_all};
+                                   op::comm_all_reduce, op::comm_all_to_all, op::comm_shift};
 
 }  // namespace
 

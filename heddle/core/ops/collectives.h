@@ -9,7 +9,7 @@
 
 namespace heddle {
 
-enum class CollectiveKind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll };
+enum class CollectiveKind : uint8_t { kAllGather, kReduceScatter, kAllReduce, kAllToAll, kShift };
 // `all_gather`, as in the name of the op.
 std::string_view Name(CollectiveKind kind);
 std::optional<CollectiveKind> ParseCollectiveKind(std::string_view name);

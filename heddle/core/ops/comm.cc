@@ -3,7 +3,8 @@
 // A collective takes any number of tensors and launches once. It returns one async value, and its
 // wait returns the tensors. `over` lists mesh axes in rank order, the slowest first. `dim` is the
 // gathered or scattered dimension, for all tensors or for each. `unit` is the FSDP unit, likewise.
-// `sizes` of an all-to-all are the rows received from each rank, if they differ.
+// `sizes` of an all-to-all are the rows received from each rank, if they differ. In a shift, each
+// rank sends its tensors to the next rank of its group, and the last rank sends to the first.
 //
 // `comm.send` and `comm.recv` move one tensor between the graphs of two coordinates of the axis
 // `over`. Both state the other coordinate, and `tag` names the transfer. The wait of a send returns
@@ -106,6 +107,15 @@ Result<Types> UnevenAllToAllShape(const OpArgs& args) {
   }
   types[0].elements[0].dims[0] = sum;
   return types;
+}
+Result<Types> ShiftShape(const OpArgs& args) {
+  for (const Type& type : args.operands()) {
+    // Ranks may have parts of different sizes.
+    if (std::ranges::any_of(type.dims, IsSymbol))
+      return Error(Diag::kCommSize, "a tensor {} cannot be shifted, because ranks may differ in it",
+                   DimsText(args, type.dims));
+  }
+  return CollectiveShape(args, {});
 }
 Result<Types> AllToAllShape(const OpArgs& args) {
   if (!args.IsNone("sizes")) return UnevenAllToAllShape(args);
@@ -222,6 +232,9 @@ Comm("comm::send(Tensor input, *, Axes over, int to, str tag) -> Async", SendSha
 HEDDLE_DEFINE_OP(comm_recv)
 Comm("comm::recv(*, Axes over, int from, SymInt[] size, ScalarType dtype, str tag) -> Async",
      RecvShape, CommWork, "(over=[dp], from=0, size=[8,8], dtype=bf16, tag=\"F0\")");
+HEDDLE_DEFINE_OP(comm_shift)
+Comm("comm::shift(Tensor... inputs, *, Axes over, Why why, str...? unit=None) -> Async", ShiftShape,
+     CommWork, "(bf16[2,8], f32[4], over=[dp], why=context)");
 HEDDLE_DEFINE_OP(comm_wait)
 Comm("comm::wait(Async handle) -> Tensor...", WaitShape, NoWork, "(async bf16[8,8])", {});
 HEDDLE_DEFINE_OP(shard_redistribute)

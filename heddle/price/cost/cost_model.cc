@@ -172,8 +172,11 @@ Result<CollectiveCost> CollectiveCosts::Cost(CollectiveKind kind, Bytes given, c
                : NativeTime(kind, counted, group, model_.cluster());
   };
   CollectiveCost cost;
+  if (kind == CollectiveKind::kShift && curve == nullptr && group.ranks > 1)
+    cost = TransferCost(model_.cluster(), given, /*between_nodes=*/group.nodes > 1);
   int links = (group.most_per_node > 1 ? 1 : 0) + (group.nodes > 1 ? 2 : 0);
   cost.links = static_cast<Links>(links);
+  if (kind == CollectiveKind::kShift && curve == nullptr) return cost;
   // The time of an empty payload does not depend on bytes.
   Nanos all = time(given);
   cost.latency = std::min(all, time({0}));

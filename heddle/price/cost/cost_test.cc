@@ -152,6 +152,43 @@ TEST(Kernel, HalfOfACausalAttentionIsLeftOut) {
   EXPECT_NEAR(static_cast<double>(causal.value) / static_cast<double>(all.value), 0.5, 0.06);
 }
 
+// Without a load balancer, some rank sees all keys of every other one. In head-tail order, a step
+// has half of the pairs.
+TEST(Kernel, StepsOfARingComputeWhatTheyLeave) {
+  auto time = [](std::string_view role, int64_t step) {
+    std::string text = fmt::format(
+        "heddle 1 local\nmesh [cp=8{}]\n"
+        "graph @g(%q: bf16[1,32,4096,128], %k: bf16[1,8,4096,128]) -> () {{\n"
+        "  %o, %l = shard.attention(%q, %k, %k, over=[cp], step={})\n}}\n",
+        role, step);
+    Module module = *ParseModule(text, "test", Ops());
+    CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+    return static_cast<double>(
+        (*model.Price(module, module.graphs[0])).nodes[NodeId(0)].compute.value);
+  };
+  double own = time("", 0);
+  EXPECT_NEAR(own / time("", 1), 0.5, 0.06);
+  EXPECT_NEAR(time(" headtail", 1) / own, 1, 0.06);
+  EXPECT_EQ(time(" headtail", 0), own);
+}
+
+TEST(Collective, AShiftIsATransferBetweenNeighbours) {
+  auto time = [](std::string_view mesh, std::string_view over) {
+    std::string text = fmt::format(
+        "heddle 1 local\nmesh [{}]\ngraph @g(%x: bf16[1048576]) -> () {{\n"
+        "  %s! = comm.shift(%x, over=[{}], why=context)\n}}\n",
+        mesh, over);
+    Module module = *ParseModule(text, "test", Ops());
+    CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
+    return (*model.Price(module, module.graphs[0])).nodes[NodeId(0)].collective.total();
+  };
+  Nanos near = time("cp=8", "cp");
+  EXPECT_EQ(near, time("cp=2", "cp"));
+  EXPECT_EQ(near, time("dp=8, cp=8", "cp"));
+  EXPECT_GT(time("cp=16", "cp"), near);
+  EXPECT_EQ(time("dp=8, cp=1", "cp"), Nanos{});
+}
+
 // --- Curves
 
 Curve Measured(Interpolation interpolation) {

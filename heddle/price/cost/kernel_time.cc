@@ -82,9 +82,15 @@ double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
   if (part) {
     // In head-tail order, all ranks have the mean of all queries. Otherwise the slowest rank has
     // the last ones, and a step takes as long as it does.
+    // In a ring, only the first step has a causal mask. In the others, some rank sees all keys, or
+    // all ranks see half of the pairs.
     bool even = IsHeadTail(args.AxesOf("over"), args.mesh());
-    mean = std::min(
-        keys, even ? (keys + figures.block) / 2 : keys - (size(*query, 2) - figures.block) / 2);
+    if (args.IsNone("step")) {
+      mean = even ? (keys + figures.block) / 2 : keys - (size(*query, 2) - figures.block) / 2;
+    } else {
+      mean = args.Int("step") == 0 ? (keys + figures.block) / 2 : even ? keys / 2 : keys;
+    }
+    mean = std::min(keys, mean);
   }
   double blocks = size(*query, 0) * size(*query, 1) * std::ceil(size(*query, 2) / figures.block);
   // Keys that one core processes: the average if the cores share the work evenly, but at least the

@@ -177,8 +177,9 @@ class TableReader {
                    words[1]);
     curve.ranks = *ranks;
     std::optional<CollectiveKind> kind;
-    for (CollectiveKind candidate : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter,
-                                     CollectiveKind::kAllReduce, CollectiveKind::kAllToAll}) {
+    for (CollectiveKind candidate :
+         {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce,
+          CollectiveKind::kAllToAll, CollectiveKind::kShift}) {
       if (words[2].starts_with(Name(candidate))) kind = candidate;
     }
     if (!kind) return Wrong(fmt::format("`{}` is not a collective", words[2]), words[2]);

@@ -72,7 +72,8 @@ void SetPacked(const Graph& graph, NodeId start, PackedTensors& packed) {
         packed.after = many || strided("dim");
         break;
       case CollectiveKind::kReduceScatter: packed.before = many || strided("dim"); break;
-      case CollectiveKind::kAllReduce: packed.before = many; break;
+      case CollectiveKind::kAllReduce:
+      case CollectiveKind::kShift: packed.before = many; break;
       case CollectiveKind::kAllToAll:
         packed.before = many || strided("split_dim");
         packed.after = many || strided("concat_dim");

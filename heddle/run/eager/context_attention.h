@@ -18,6 +18,8 @@ struct GroupRank {
 struct ContextSplit {
   // Ranks have some heads of all positions in attention. Otherwise they gather keys and values.
   bool heads = false;
+  // Ranks see the keys and values of one rank after another.
+  bool ring = false;
   // A rank has two parts of the positions: one from the head of the sequence and one, as far from
   // the end, from its tail.
   bool head_tail = false;

@@ -20,6 +20,7 @@
 
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/capture/scope.h"
+#include "heddle/run/eager/ring_attention.h"
 #include "heddle/run/eager/sharded_state.h"
 #include "heddle/run/models/decoder.h"
 
@@ -249,6 +250,8 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
   }
   if (options_.context) {
     weights.ReplaceAttention([this](const AttentionInputs& inputs) {
+      const ContextSplit& split = options_.context_split;
+      if (split.ring) return RingAttention(*options_.context, split.head_tail, inputs);
       return ContextAttention(*options_.context, options_.context_split, inputs);
     });
   }

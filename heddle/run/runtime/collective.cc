@@ -65,12 +65,12 @@ void Collective::AddItem(const Graph& graph, NodeId node, size_t i) {
   if (kind_ == CollectiveKind::kAllToAll) {
     item.cut_dim = dim("split_dim");
     item.join_dim = dim("concat_dim");
-  } else if (kind_ != CollectiveKind::kAllReduce) {
+  } else if (kind_ != CollectiveKind::kAllReduce && kind_ != CollectiveKind::kShift) {
     item.cut_dim = item.join_dim = dim("dim");
   }
   at::ScalarType type = ToScalarType(types.dtype(operand));
   item.elements = Product(PieceBound(item));
-  item.even = kind_ != CollectiveKind::kAllToAll &&
+  item.even = kind_ != CollectiveKind::kAllToAll && kind_ != CollectiveKind::kShift &&
               std::ranges::none_of(item.operand_dims, IsSymbol) &&
               std::ranges::none_of(item.result_dims, IsSymbol);
   item.alone = kind_ == CollectiveKind::kAllGather && item.even && item.join_dim == 0 &&
@@ -243,7 +243,8 @@ at::Tensor Collective::UnpackItem(const Item& item, const at::Tensor& received,
         received.narrow(0, row * sizes_[item.payload] + item.offset, item.elements).view(bound);
     return Corner(place, PieceSizes(item, from, rank, operand.sizes()));
   };
-  if (Reduces(kind_)) return piece(0, rank).clone(at::MemoryFormat::Contiguous);
+  if (Reduces(kind_) || kind_ == CollectiveKind::kShift)
+    return piece(0, rank).clone(at::MemoryFormat::Contiguous);
   if (item.even) {
     at::Tensor result = at::empty(item.result_dims, received.options());
     at::Tensor parts = PartsFirst(result, item.join_dim);

@@ -32,7 +32,12 @@ class Collective {
   int64_t group_size() const { return group_size_; }
   ReduceOp reduce() const { return reduce_; }
   // Whether all members of a group get the same result.
-  bool equal_results() const { return !CutsInput(kind_); }
+  bool equal_results() const {
+    return kind_ == CollectiveKind::kAllGather || kind_ == CollectiveKind::kAllReduce;
+  }
+  // For a shift: the member that receives the payload of `member`.
+  int64_t next(int64_t member) const { return (member + 1) % group_size_; }
+  int64_t previous(int64_t member) const { return (member + group_size_ - 1) % group_size_; }
 
   // Returns the payloads that `rank` sends: one flat tensor per element type. If tensors are split
   // among ranks, it has one row per member. Applies the node's scale.
@@ -41,8 +46,8 @@ class Collective {
   Shares SharesOf(std::span<const at::Tensor> operands) const;
   // Returns the results of `rank` from the received payloads. Results are fresh tensors, or with
   // `take` may be the received ones. A gather and an all-to-all receive one row per member, a
-  // reduce-scatter its own row, and an all-reduce everything. Symbolic sizes are those of the
-  // operands.
+  // reduce-scatter its own row, an all-reduce everything, and a shift the payload of the previous
+  // member. Symbolic sizes are those of the operands.
   Tensors Unpack(std::span<const at::Tensor> received, std::span<const at::Tensor> operands,
                  int64_t rank, bool take) const;
   // Throws if symbolic sizes differ between members.

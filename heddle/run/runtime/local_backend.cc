@@ -7,6 +7,8 @@
 #include "heddle/core/ir/positions.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/aten/attention_part.h"
+#include "heddle/run/aten/dtype.h"
+#include "heddle/run/aten/ring_attention.h"
 
 namespace heddle::run {
 namespace {
@@ -67,6 +69,8 @@ class AttentionStep : public Step {
   AttentionStep(const RunPlan& plan, NodeId node) : Step(Turn::kAlone), plan_(plan), node_(node) {
     const Attrs& attrs = plan.graph().attrs(node);
     over_ = std::get<Axes>(*attrs.Find("over"));
+    const AttrValue* step = attrs.Find("step");
+    if (step != nullptr && std::holds_alternative<int64_t>(*step)) step_ = std::get<int64_t>(*step);
     const AttrValue* scale = attrs.Find("scale");
     if (scale != nullptr && std::holds_alternative<double>(*scale))
       scale_ = std::get<double>(*scale);
@@ -80,11 +84,13 @@ class AttentionStep : public Step {
     plan_.slots().Load(node_, values, scratch.operands);
     std::span<const at::Tensor* const> o = scratch.operands;
     if (plan_.graph()[node_].op == op::shard_attention) {
-      auto results = AttendPart(PartOf(at, *o[1], *o[3]), *o[0], *o[1], *o[2], scale_);
+      auto results = step_ ? AttendRing(RingPartOf(at, *o[0]), *o[0], *o[1], *o[2], scale_)
+                           : AttendPart(PartOf(at, *o[1], *o[3]), *o[0], *o[1], *o[2], scale_);
       scratch.results.assign(results.begin(), results.end());
     } else {
-      auto results = AttendPartBackward(PartOf(at, *o[2], *o[6]),
-                                        {*o[0], *o[1], *o[2], *o[3], *o[4], *o[5]}, scale_);
+      AttendedPart tensors{*o[0], *o[1], *o[2], *o[3], *o[4], *o[5]};
+      auto results = step_ ? AttendRingBackward(RingPartOf(at, *o[1]), tensors, scale_)
+                           : AttendPartBackward(PartOf(at, *o[2], *o[6]), tensors, scale_);
       scratch.results.assign(results.begin(), results.end());
     }
     plan_.slots().Store(node_, scratch.results, values);
@@ -97,10 +103,40 @@ class AttentionStep : public Step {
             PositionOrder(positions, over_, plan_.mesh()), documents};
   }
 
+  RingPart RingPartOf(size_t at, const at::Tensor& query) const {
+    return RingPartAt(query.size(2), over_[0], plan_.mesh(), plan_.ranks()[at], *step_);
+  }
+
   const RunPlan& plan_;
   NodeId node_;
   Axes over_;
+  // For a step of ring attention.
+  std::optional<int64_t> step_;
   std::optional<double> scale_;
+};
+
+// Merges attention over two parts of the keys.
+class MergeStep : public Step {
+ public:
+  MergeStep(const RunPlan& plan, NodeId node)
+      : Step(Turn::kAlone),
+        plan_(plan),
+        node_(node),
+        type_(ToScalarType(
+            plan.graph().types().dtype(plan.graph().type(plan.graph()[node].first_result)))) {}
+
+  void Run(size_t, Tensors& values, Scratch& scratch) const override {
+    plan_.slots().Load(node_, values, scratch.operands);
+    std::span<const at::Tensor* const> o = scratch.operands;
+    auto results = MergeAttention(*o[0], *o[1], *o[2], *o[3], type_);
+    scratch.results.assign(results.begin(), results.end());
+    plan_.slots().Store(node_, scratch.results, values);
+  }
+
+ private:
+  const RunPlan& plan_;
+  NodeId node_;
+  at::ScalarType type_;
 };
 
 // Counts on a GPU. ATen's op reads the largest number on the host, which cannot be recorded.
@@ -146,6 +182,8 @@ Result<CompiledNodes> LocalBackend::Compile(NodeId node) {
   if (CountStep::Takes(plan_, node)) return CompiledNodes{std::make_unique<CountStep>(plan_, node)};
   OpId op = plan_.graph()[node].op;
   if (AttentionStep::Takes(op)) return CompiledNodes{std::make_unique<AttentionStep>(plan_, node)};
+  if (op == op::shard_merge_attention)
+    return CompiledNodes{std::make_unique<MergeStep>(plan_, node)};
   bool own = op == op::shard_slice || op == op::shard_bound || op == op::mem_offload ||
              op == op::mem_reload;
   return own ? CompiledNodes{std::make_unique<LocalStep>(plan_, node)} : CompiledNodes{};

@@ -58,6 +58,12 @@ std::unique_ptr<Pending> LockstepTransport::Start(NodeId, CommunicatorId,
           received[m].push_back(sum.narrow(0, static_cast<int64_t>(m) * row, row));
         break;
       }
+      case CollectiveKind::kShift: {
+        for (size_t m = 0; m < members; ++m)
+          received[m].push_back(
+              payloads[static_cast<size_t>(collective.previous(static_cast<int64_t>(m)))]);
+        break;
+      }
       case CollectiveKind::kAllToAll: {
         if (collective.moves_rows()) {
           for (size_t m = 0; m < members; ++m) received[m].push_back(RowsFor(m, payloads, shares));

@@ -242,6 +242,24 @@ TEST_P(CollectiveTest, AllToAllMovesASplit) {
   }
 }
 
+TEST_P(CollectiveTest, ShiftMovesTensorsToTheNextRank) {
+  std::string text = Text(
+      "(%x: f32[3,2], %n: i64[2]) -> (%a, %b) {\n"
+      "  %s! = comm.shift(%x, %n, over=[{over}], why=context)\n"
+      "  %a, %b = comm.wait(%s!)\n}\n");
+  std::vector<Tensors> inputs;
+  for (int64_t rank = 0; rank < ranks(); ++rank)
+    inputs.push_back({Numbers({3, 2}, rank), Numbers({2}, 7 * rank).to(at::kLong)});
+  std::vector<Tensors> outputs = RunText(text, inputs);
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    std::vector<int64_t> members = GroupOf(rank);
+    size_t place = static_cast<size_t>(std::ranges::find(members, rank) - members.begin());
+    auto from = static_cast<size_t>(members[(place + members.size() - 1) % members.size()]);
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_TRUE(outputs[static_cast<size_t>(rank)][i].equal(inputs[from][i])) << rank;
+  }
+}
+
 // Rows in unequal and empty parts: distributed evenly, all to one expert, or randomly.
 TEST_P(CollectiveTest, RowsGoToTheirExpertsAndComeBack) {
   int64_t group = static_cast<int64_t>(GroupOf(0).size());

@@ -55,11 +55,14 @@ void GatherLatents(PlanDraft& draft) {
 
 void Context(PlanDraft& draft, AxisId) {
   SplitPositions(draft);
-  if (draft.rules.latents && !draft.options.context_heads) GatherLatents(draft);
+  // In a ring, keys and values travel as they are.
+  bool gathers = !draft.options.context_heads && !draft.options.context_ring;
+  if (draft.rules.latents && gathers) GatherLatents(draft);
   for (size_t i = 0; i < draft.rules.layers.size(); ++i) {
     if (!draft.rules.layers[i].mixes_positions) continue;
     draft.plan.modules[i].context = draft.context;
     draft.plan.modules[i].context_heads = draft.options.context_heads;
+    draft.plan.modules[i].context_ring = draft.options.context_ring;
   }
   // `shard` shards parameters over these axes, too, if it is used.
   if (!draft.options.axes.contains("shard")) ShardParams(draft);

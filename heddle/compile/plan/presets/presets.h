@@ -45,6 +45,8 @@ struct PresetOptions {
   // Context-parallel ranks exchange positions for heads in attention, instead of gathering keys and
   // values.
   bool context_heads = false;
+  // Keys and values travel around context-parallel ranks in parts, instead of being gathered.
+  bool context_ring = false;
   // The maximum number of rows that a rank accepts for its experts, in multiples of its own; 0: all
   // rows.
   int64_t expert_times = 0;

@@ -72,10 +72,18 @@ WorkPtr Launch(c10d::Backend& group, const Collective& collective, at::Tensor& s
       options.reduceOp = ToReduceOp(collective.reduce());
       return group.allreduce(tensors, options);
     }
-    case CollectiveKind::kAllToAll: break;
+    case CollectiveKind::kAllToAll:
+    case CollectiveKind::kShift: break;
   }
   std::vector<int64_t> sent = shares.sent;
   std::vector<int64_t> comes = shares.received;
+  if (collective.kind() == CollectiveKind::kShift) {
+    // An exchange in which one part has all elements.
+    sent.assign(static_cast<size_t>(members), 0);
+    comes = sent;
+    sent[static_cast<size_t>(collective.next(group.getRank()))] = send.numel();
+    comes[static_cast<size_t>(collective.previous(group.getRank()))] = send.numel();
+  }
   received = comes.empty() ? at::empty_like(send)
                            : at::empty({std::accumulate(comes.begin(), comes.end(), int64_t{0})},
                                        send.options());

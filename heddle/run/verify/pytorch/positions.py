@@ -23,6 +23,7 @@ class Positions:
         pieces = [[parts[r], parts[-1 - r]] if job["head_tail"] else [parts[r]]
                   for r in range(ranks)]
         self.by_heads, self.group, self.ranks = job["context_heads"], group, ranks
+        self.ring, self.head_tail = job["context_ring"], job["head_tail"]
         # Keys and values come from latents of all positions, in the order of ranks.
         self.latents = job["context_latents"]
         self.rank = part % ranks
@@ -144,6 +145,35 @@ class Gathered(torch.autograd.Function):
                 positions.reduce(value_sum, v.dtype), None, None, None)
 
 
+class Ring(torch.autograd.Function):
+    """PyTorch's own ring attention, with the kernels of the CPU."""
+
+    @staticmethod
+    def templates(positions):
+        from torch.distributed.tensor.experimental._context_parallel import _attention
+        options = _attention._cp_options
+        options.enable_load_balance = positions.head_tail
+        options.rotate_method = _attention._RotateMethod.ALL_TO_ALL
+        return _attention
+
+    @staticmethod
+    def forward(context, q, k, v, positions, scale):
+        out, sums = Ring.templates(positions)._templated_ring_attention(
+            positions.group, 2, FORWARD, q, k, v, is_causal=True, scale=scale)
+        out = stored(out)
+        context.save_for_backward(q, k, v, out, sums)
+        context.rest = positions, scale
+        return out
+
+    @staticmethod
+    def backward(context, grad):
+        positions, scale = context.rest
+        grads = Ring.templates(positions)._templated_ring_attention_backward(
+            positions.group, 2, BACKWARD, grad, "grad_out", *context.saved_tensors,
+            is_causal=True, dropout_p=0.0, scale=scale)
+        return *(stored(x) for x in grads), None, None
+
+
 class Swap(torch.autograd.Function):
     """Moves the split of a tensor from positions to heads, or back."""
 
@@ -195,6 +225,8 @@ def attend_whole(q, k, v, documents, scale):
 def attend(q, k, v, documents, positions, scale):
     """Causal attention over the positions of all ranks. `documents` are the places of this rank's
     positions in their documents; None: a row is one document."""
+    if positions.ring:
+        return Ring.apply(q, k, v, positions, scale)
     if not positions.by_heads:
         return Gathered.apply(q, k, v, documents, positions, scale)
 

@@ -113,6 +113,11 @@ class CollectivePacker : Inserter {
     std::vector<Item> items;
   };
 
+  // Whether each rank receives a part of every rank.
+  static bool JoinsParts(const Launch& launch) {
+    return !Reduces(launch.kind) && launch.kind != CollectiveKind::kShift;
+  }
+
   const SymbolTable& symbols() const { return graph_.types().symbols(); }
 
   void PackLaunch(NodeId node) {
@@ -163,7 +168,7 @@ class CollectivePacker : Inserter {
       bool fits = true;
       if (CutsInput(launch.kind))
         fits &= at_end(item.operand_dims[item.cut_dim], item.piece[item.cut_dim]);
-      if (!Reduces(launch.kind))
+      if (JoinsParts(launch))
         fits &= at_end(item.result_dims[item.join_dim], item.piece[item.join_dim]);
       // A part of each operand for every rank, side by side: only even ones have a whole.
       if (launch.kind == CollectiveKind::kAllToAll && item.cut_dim == item.join_dim)
@@ -212,7 +217,7 @@ class CollectivePacker : Inserter {
     if (launch.kind == CollectiveKind::kAllToAll) {
       item.cut_dim = dim("split_dim");
       item.join_dim = dim("concat_dim");
-    } else if (launch.kind != CollectiveKind::kAllReduce) {
+    } else if (launch.kind != CollectiveKind::kAllReduce && launch.kind != CollectiveKind::kShift) {
       item.cut_dim = item.join_dim = dim("dim");
     }
     bool numbers = std::ranges::none_of(item.operand_dims, IsSymbol) &&
@@ -296,7 +301,7 @@ class CollectivePacker : Inserter {
   TypeId RowsType(const Launch& launch, const std::vector<const Item*>& payload) {
     int64_t total = 0;
     for (const Item* item : payload) total += item->elements;
-    return TypeOf(payload[0]->dtype, {Reduces(launch.kind) ? 1 : launch.ranks, total});
+    return TypeOf(payload[0]->dtype, {JoinsParts(launch) ? launch.ranks : 1, total});
   }
   TypeId TypeOf(DType dtype, const Dims& dims) { return graph_.types().Tensor(dtype, dims); }
 
@@ -373,7 +378,7 @@ class CollectivePacker : Inserter {
               TypeOf(item.dtype, {count, item.elements}));
     }
     Dims dims = item.piece;
-    if (!Reduces(launch.kind)) {
+    if (JoinsParts(launch)) {
       if (item.join_dim > 0) {
         dims.insert(dims.begin(), launch.ranks);
         x = Reshape(before, x, dims);

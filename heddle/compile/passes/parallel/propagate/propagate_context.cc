@@ -13,6 +13,8 @@
 // they come from: `module "attention.wkv_b" in [dp,-,-] why context`. Backward gathers the latents
 // again. Their gradients are reduced in f32.
 //
+// `context [cp] ring` has the same collectives, which `ring-attention` replaces.
+//
 // `context [cp] heads`: each rank computes some heads for all positions. Queries, keys, values and
 // the output move from positions to heads and back. Keys and values with fewer heads than ranks are
 // repeated. Backward reads the heads of forward, which take as much memory as the positions.
@@ -59,6 +61,7 @@ Result<std::vector<PlacementId>> Propagator::EnterAttention(NodeId node, const P
                  "line {} of the plan: {} cannot split queries by position over [{}]; use "
                  "--attention=flash",
                  rule.line, graph_.op(node).name(), Format(mesh_, rule.context));
+  HEDDLE_RETURN_IF_ERROR(CheckRing(node, rule));
   std::vector<PlacementId> before;
   for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
     ValueId v = graph_.operands(node)[i];
@@ -96,6 +99,19 @@ Result<std::vector<PlacementId>> Propagator::EnterAttention(NodeId node, const P
     exchanged_[moved] = {whole, repeated};
   }
   return before;
+}
+
+Status Propagator::CheckRing(NodeId node, const PlanModule& rule) const {
+  if (!rule.context_ring) return Done{};
+  if (rule.context.size() != 1)
+    return Error(Diag::kPlan, "line {} of the plan: a ring has one axis, not the {} of [{}]",
+                 rule.line, rule.context.size(), Format(mesh_, rule.context));
+  if (graph_.op(node).schema.Find("positions") != nullptr)
+    return Error(Diag::kPlan,
+                 "line {} of the plan: {} cannot run in a ring, because ranks see the keys of one "
+                 "rank at a time and documents may cross ranks; remove `ring`",
+                 rule.line, graph_.op(node).name());
+  return Done{};
 }
 
 // A rank with some heads of all positions reads the documents of all.

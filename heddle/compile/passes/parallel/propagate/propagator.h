@@ -105,6 +105,7 @@ class Propagator {
 
   // Gathers keys and values, or moves all operands from positions to heads. Returns the placements
   // that all operands had before.
+  Status CheckRing(NodeId node, const PlanModule& rule) const;
   Result<std::vector<PlacementId>> EnterAttention(NodeId node, const PlanModule& rule);
   // Moves the results back.
   void LeaveAttention(NodeId node, const std::vector<PlacementId>& before, const PlanModule& rule);
