@@ -15,6 +15,7 @@
 #include "heddle/compile/passes/passes.h"
 #include "heddle/core/analysis/memory.h"
 #include "heddle/core/analysis/stats.h"
+#include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/shards.h"
 #include "heddle/run/train/exact.h"
 #include "test/checks/narrow_model.h"

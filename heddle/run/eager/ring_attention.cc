@@ -4,11 +4,14 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -25,6 +28,41 @@ constexpr int64_t kSequence = 2;
 // Stores positions before heads, as attention does.
 at::Tensor PositionsFirst(const at::Tensor& x) {
   return x.transpose(1, kSequence).contiguous().transpose(1, kSequence);
+}
+
+// The output and its logsumexp of queries that see all keys, or no later ones.
+std::tuple<at::Tensor, at::Tensor> AttendStep(const at::Tensor& query, const at::Tensor& key,
+                                              const at::Tensor& value, bool causal,
+                                              std::optional<double> scale) {
+  if (query.is_cpu())
+    return at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, {},
+                                                           scale);
+  auto results =
+      at::_scaled_dot_product_flash_attention(query, key, value, 0.0, causal, false, scale);
+  return {std::get<0>(results), std::get<1>(results)};
+}
+
+// What backward of a step reads. `out` and `logsumexp` are those of all steps.
+struct StepOperands {
+  at::Tensor grad;
+  at::Tensor query;
+  at::Tensor key;
+  at::Tensor value;
+  at::Tensor out;
+  at::Tensor logsumexp;
+};
+std::tuple<at::Tensor, at::Tensor, at::Tensor> AttendStepBackward(const StepOperands& o,
+                                                                  bool causal,
+                                                                  std::optional<double> scale) {
+  if (o.query.is_cpu())
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        o.grad, o.query, o.key, o.value, o.out, o.logsumexp, 0.0, causal, {}, scale);
+  // The state of dropout, which is not used.
+  at::Tensor seed = at::zeros({2}, o.query.options().dtype(at::kUInt64));
+  at::Tensor offset = at::zeros({}, seed.options());
+  return at::_scaled_dot_product_flash_attention_backward(
+      o.grad, o.query, o.key, o.value, o.out, o.logsumexp.contiguous(), {}, {},
+      o.query.size(kSequence), o.key.size(kSequence), 0.0, causal, seed, offset, scale);
 }
 
 at::Tensor Plus(const at::Tensor& sum, const at::Tensor& summand) {
@@ -89,9 +127,9 @@ struct Ring : torch::autograd::Function<Ring> {
       auto part = static_cast<size_t>(place->Before(step));
       RingPlace::Seen seen = place->SeenIn(step, query.size(kSequence));
       if (seen.queries == 0) continue;
-      auto [some, some_sum] = at::_scaled_dot_product_flash_attention_for_cpu(
-          seen.Queries(query), seen.Keys(keys[part]), seen.Keys(values[part]), 0.0,
-          /*is_causal=*/step == 0, {}, scale);
+      auto [some, some_sum] =
+          AttendStep(seen.Queries(query), seen.Keys(keys[part]), seen.Keys(values[part]),
+                     /*causal=*/step == 0, scale);
       if (step == 0) {
         out = Widened(some);
         logsumexp = some_sum;
@@ -133,10 +171,10 @@ struct Ring : torch::autograd::Function<Ring> {
       key_grads[part] = at::zeros_like(keys[part]);
       value_grads[part] = at::zeros_like(values[part]);
       if (seen.queries > 0) {
-        auto [q, k, v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-            seen.Queries(grads[0]), seen.Queries(saved[0]), seen.Keys(keys[part]),
-            seen.Keys(values[part]), seen.Queries(saved[3]), seen.Queries(saved[4]), 0.0,
-            /*is_causal=*/step == 0, {}, scale);
+        auto [q, k, v] = AttendStepBackward(
+            {seen.Queries(grads[0]), seen.Queries(saved[0]), seen.Keys(keys[part]),
+             seen.Keys(values[part]), seen.Queries(saved[3]), seen.Queries(saved[4])},
+            /*causal=*/step == 0, scale);
         seen.Queries(query_grad).copy_(q);
         seen.Keys(key_grads[part]).copy_(k);
         seen.Keys(value_grads[part]).copy_(v);

@@ -1,4 +1,4 @@
-// Causal attention in which ranks see the keys of one rank after another. On CPU.
+// Causal attention in which ranks see the keys of one rank after another.
 #pragma once
 
 #include "heddle/run/eager/context_attention.h"

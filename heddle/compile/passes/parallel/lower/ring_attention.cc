@@ -12,8 +12,8 @@
 //   %o, %l = shard.merge_attention(%a, %m, %b, %n, dtype=bf16)
 //
 // Only two parts of keys and values exist at a time. In backward, gradients of keys and values
-// travel with their part, one step behind it. Each rank adds its summand in f32, and one more shift
-// returns the sum to the part's own rank. The scatter of the sums is dropped.
+// follow their part around the ring, one step later. Each rank adds its summand in f32, and one more
+// shift returns the sum to the part's own rank. The scatter of the sums is dropped.
 //
 // Merged results round differently from attention over all keys, so the plan asks for a ring
 // (`context [cp] ring`).
@@ -200,7 +200,7 @@ class RingWriter {
                            std::span<const TypeId> types) {
     std::vector<ResultSpec> results;
     results.reserve(types.size());
-    for (TypeId type : types) results.push_back({type, "ring"});
+    for (TypeId type : types) results.push_back({type, op == op::comm_shift ? "ring!" : "ring"});
     NodeId node = rewriter_.InsertBefore(
         at_, {.op = op,
               .operands = operands,
