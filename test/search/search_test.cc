@@ -32,7 +32,7 @@ search::SearchedModel Searched(const run::ModelConfig& config) {
     numerics.compute = DType::kBF16;
     numerics.norms_apart = request.norms_apart;
     numerics.splits_queries = request.splits_queries;
-    if (request.accumulates) numerics.loss_divisor = run::LossDivisor::kGiven;
+    if (request.micro_batch) numerics.loss_divisor = run::LossDivisor::kGiven;
     HEDDLE_TRY(run::Model model,
                run::MakeModel(sized, {.batch = request.sequences, .seq_len = 512}, numerics));
     run::CaptureOptions capture;
@@ -118,7 +118,8 @@ TEST_P(Search, EqualsTryingEverything) {
                                     .global_batch = one.global_batch,
                                     .budget = one.budget,
                                     .automatic = false,
-                                    .overlap = false};
+                                    .overlap = false,
+                                    .pipelines = false};
   search::PlanSearch search(Searched(config), costs, options);
   std::vector<search::TriedPoint> all = TryAll(search);
   std::set<Bytes> unbeaten;

@@ -48,8 +48,14 @@ void Layers::FindPositions(const Graph& graph) {
   for (NodeId id : graph.nodes()) {
     if (part(id) == StepPart::kOnce) continue;
     int64_t block = blocks.of(id);
-    position_[id.index()] = block == Blocks::kNone ? PositionFromReads(graph, id) : block + 1;
+    position_[id.index()] =
+        block == Blocks::kNone || IsTable(graph, id) ? PositionFromReads(graph, id) : block + 1;
   }
+}
+
+// A table of positions that backward makes again. All layers share it, whatever its scope.
+bool Layers::IsTable(const Graph& graph, NodeId node) const {
+  return graph[node].phase == Phase::kBackward && PositionFromReads(graph, node) == kAnywhere;
 }
 
 int64_t Layers::PositionFromReads(const Graph& graph, NodeId node) const {

@@ -51,6 +51,7 @@ class Layers {
   void FindParts(const Graph& graph);
   void FindPositions(const Graph& graph);
   int64_t PositionFromReads(const Graph& graph, NodeId node) const;
+  bool IsTable(const Graph& graph, NodeId node) const;
   void FindInputGradients(const Graph& graph);
   void FindCrossings(const Graph& graph);
   void FindKept(const Graph& graph);

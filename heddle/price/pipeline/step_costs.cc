@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "heddle/price/sim/simulate.h"
-
 namespace heddle::price {
 namespace {
 
@@ -45,8 +43,9 @@ int64_t ShortestLongest(const std::vector<int64_t>& before, int64_t stages) {
 
 }  // namespace
 
-Result<StepCosts> FindStepCosts(const Module& module, const Graph& graph, const CostModel& model) {
-  HEDDLE_TRY(Simulation simulation, Simulate(module, graph, model, {}));
+Result<StepCosts> FindStepCosts(const Module& module, const Graph& graph, const CostModel& model,
+                                const SimulateOptions& options) {
+  HEDDLE_TRY(Simulation simulation, Simulate(module, graph, model, options));
   Layers layers(graph);
   if (layers.count() == 0)
     return Error(Diag::kSchedule,
@@ -82,12 +81,11 @@ Result<StepCosts> FindStepCosts(const Module& module, const Graph& graph, const 
   return out;
 }
 
-std::vector<int64_t> BalanceStages(const StepCosts& step, int64_t stages) {
-  size_t count = step.positions.size();
-  HEDDLE_CHECK(stages >= 1 && stages <= step.most_stages(), "more stages than positions");
+std::vector<int64_t> BalanceStages(const std::vector<PositionCost>& positions, int64_t stages) {
+  size_t count = positions.size();
+  HEDDLE_CHECK(stages >= 1 && static_cast<size_t>(stages) <= count, "more stages than positions");
   std::vector<int64_t> before(count + 1);
-  for (size_t i = 0; i < count; ++i)
-    before[i + 1] = before[i] + Total(step.positions[i].cost).value;
+  for (size_t i = 0; i < count; ++i) before[i + 1] = before[i] + Total(positions[i].cost).value;
   int64_t longest = ShortestLongest(before, stages);
   constexpr double kImpossible = std::numeric_limits<double>::infinity();
   struct Cut {
@@ -113,28 +111,43 @@ std::vector<int64_t> BalanceStages(const StepCosts& step, int64_t stages) {
   return firsts;
 }
 
-PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& first_positions,
-                           const Cluster& cluster) {
+std::vector<int64_t> BalanceStages(const StepCosts& step, int64_t stages) {
+  return BalanceStages(step.positions, stages);
+}
+
+PipelineCosts SumOfStages(const std::vector<PositionCost>& positions, Nanos every_stage,
+                          const std::vector<int64_t>& first_positions, const Cluster& cluster) {
   PipelineCosts out;
   Bytes largest;
   for (size_t stage = 0; stage < first_positions.size(); ++stage) {
     auto begin = static_cast<size_t>(first_positions[stage]);
     bool last = stage + 1 == first_positions.size();
-    size_t end = last ? step.positions.size() : static_cast<size_t>(first_positions[stage + 1]);
+    size_t end = last ? positions.size() : static_cast<size_t>(first_positions[stage + 1]);
     StageCost& sum = out.stages.emplace_back();
-    sum.forward = step.every_stage;
+    sum.forward = every_stage;
     for (size_t position = begin; position < end; ++position) {
-      const StageCost& cost = step.positions[position].cost;
+      const StageCost& cost = positions[position].cost;
       sum.forward += cost.forward;
       sum.input_gradient += cost.input_gradient;
       sum.weight_gradient += cost.weight_gradient;
+      sum.activations += cost.activations;
     }
-    sum.activations = step.layers.KeptBy(static_cast<int64_t>(begin), static_cast<int64_t>(end));
-    if (!last) largest = std::max(largest, step.positions[end - 1].crossing);
+    if (!last) largest = std::max(largest, positions[end - 1].crossing);
   }
   StageCost& first = out.stages[0];
   first.weight_gradient += std::exchange(first.input_gradient, Nanos{});
   out.hop = TransferCost(cluster, largest, /*between_nodes=*/true).total();
+  return out;
+}
+
+PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& first_positions,
+                           const Cluster& cluster) {
+  PipelineCosts out = SumOfStages(step.positions, step.every_stage, first_positions, cluster);
+  for (size_t stage = 0; stage < first_positions.size(); ++stage) {
+    bool last = stage + 1 == first_positions.size();
+    int64_t end = last ? step.most_stages() : first_positions[stage + 1];
+    out.stages[stage].activations = step.layers.KeptBy(first_positions[stage], end);
+  }
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include "heddle/core/analysis/layers.h"
 #include "heddle/price/cost/cost_model.h"
 #include "heddle/price/pipeline/times.h"
+#include "heddle/price/sim/simulate.h"
 
 namespace heddle::price {
 
@@ -30,15 +31,20 @@ struct StepCosts {
 // The graph's batch is one micro-batch. Time includes exposed collectives, except work that runs
 // once per step: gathers of weights, reductions of gradients, the optimizer. Fails if the graph is
 // not local or has no layers.
-Result<StepCosts> FindStepCosts(const Module& module, const Graph& graph, const CostModel& model);
+Result<StepCosts> FindStepCosts(const Module& module, const Graph& graph, const CostModel& model,
+                                const SimulateOptions& options = {});
 
 // The first position of each stage. No other cut has a shorter longest stage; among those, none has
-// a smaller sum of squares. `stages` is at most most_stages().
+// a smaller sum of squares. There are at most as many stages as positions.
 std::vector<int64_t> BalanceStages(const StepCosts& step, int64_t stages);
+std::vector<int64_t> BalanceStages(const std::vector<PositionCost>& positions, int64_t stages);
 
 // Stage 0 returns no gradient, so its whole backward counts as weight gradient. A hop is the
-// largest transfer between two stages.
+// largest transfer between two stages. Activations are those that a stage keeps.
 PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& first_positions,
                            const Cluster& cluster);
+// The same, where activations are the sums of the positions'.
+PipelineCosts SumOfStages(const std::vector<PositionCost>& positions, Nanos every_stage,
+                          const std::vector<int64_t>& first_positions, const Cluster& cluster);
 
 }  // namespace heddle::price

@@ -40,6 +40,9 @@ std::string WhyCompute(const search::SearchPoint& first, const search::SearchPoi
   if (a.tensor != b.tensor)
     why.push_back(fmt::format("{} instead of {} share each layer (tensor parallelism)",
                               Counted(a.tensor, "rank"), b.tensor));
+  if (a.pipeline != b.pipeline)
+    why.push_back(fmt::format("{} instead of {} share the layers (pipeline)",
+                              Counted(a.pipeline, "rank"), b.pipeline));
   if (a.context != b.context)
     why.push_back(fmt::format("{} instead of {} share each sequence (context parallelism)",
                               Counted(a.context, "rank"), b.context));
@@ -100,12 +103,29 @@ std::string WhyMethod(const search::MethodChoice& methods) {
   return out + ".";
 }
 
+std::string WhyPipeline(const search::SearchResult& result) {
+  if (!result.pipeline) return "";
+  const auto& [best, simulated] = *result.pipeline;
+  const search::TriedPoint& first = result.front[0];
+  const double more = 100 * (Seconds(best.step) / Seconds(first.outcome.step) - 1);
+  const std::string than =
+      first.point == best.point
+          ? " and is plan 1"
+          : fmt::format(", {:.1f} % {} than plan 1", std::abs(more), more < 0 ? "less" : "more");
+  return fmt::format(
+      "The best pipeline, {}, {} {}{}. It needs {}. No order of its work takes less than {} (gap "
+      "{:.1f} %).",
+      Format(best.point), simulated ? "takes" : "is predicted to take", Format(best.step), than,
+      Format(best.peak), Format(best.bound), 100 * search::GapOf(best.step, best.bound));
+}
+
 std::string FormatSearchPage(const SearchPage& page) {
   std::string plans;
   for (const SearchRow& row : page.rows) plans += (plans.empty() ? "" : ",\n") + RowData(row);
   const bool compares = page.rows.size() > 1 && !page.rows[1].published;
   std::string why = compares ? WhyFaster(page.rows[0], page.rows[1]) : "";
   if (page.methods) why += (why.empty() ? "" : " ") + WhyMethod(*page.methods);
+  if (!page.pipeline.empty()) why += (why.empty() ? "" : " ") + page.pipeline;
   std::string data = fmt::format(
       "{{\"model\":{},\"cluster\":{},\"devices\":{},\"sequences\":{},\"seq_len\":{},\"budget\":{},"
       "\"points\":{},\"tried\":{},\"pruned\":{},\"why\":{},\"plans\":[{}]}}",

@@ -67,7 +67,7 @@ std::vector<Degree> Degrees(const Arrangement& arrangement) {
     if (ranks > 1) out.push_back({preset->name, preset->axis(), ranks});
   }
   // A mesh must have at least one axis, also on one rank.
-  if (out.empty()) out.push_back({"shard", "dp", 1});
+  if (out.empty() && arrangement.pipeline == 1) out.push_back({"shard", "dp", 1});
   return out;
 }
 
@@ -87,6 +87,8 @@ Layout LayoutOf(const Arrangement& arrangement) {
   preset.context_heads = arrangement.context_heads;
   if (arrangement.experts > 1)
     compile::ChooseExpertAxes(arrangement.experts, /*with_tensor=*/true, axes, preset);
+  if (arrangement.pipeline > 1)
+    axes.emplace(axes.begin(), "pp", arrangement.pipeline, AxisRole::kPipeline);
   return {Mesh(std::move(axes)), std::move(preset)};
 }
 
@@ -103,7 +105,7 @@ std::string_view MethodOf(const Arrangement& arrangement) {
 }
 
 std::string Format(const Arrangement& arrangement, bool with_method) {
-  std::string out;
+  std::string out = arrangement.pipeline > 1 ? fmt::format("pp {}", arrangement.pipeline) : "";
   for (const Degree& degree : Degrees(arrangement)) {
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", degree.axis, degree.ranks);
     if (with_method && degree.preset == "context") out += fmt::format(" {}", MethodOf(arrangement));
@@ -155,6 +157,22 @@ std::vector<Arrangement> Arrangements(const ArrangementSpace& space) {
         bool splits = tensor > 1 || context > 1;
         if (!splits || space.supports(one)) AddArrangements(space, one, out);
       }
+    }
+  }
+  return out;
+}
+
+std::vector<Arrangement> PipelineArrangements(const ArrangementSpace& space, int64_t most_ranks) {
+  std::vector<Arrangement> out;
+  for (int64_t ranks : Divisors(space.devices)) {
+    const int64_t inner = space.devices / ranks;
+    if (ranks == 1 || ranks > most_ranks || !FillsNodes(inner, space.node_devices)) continue;
+    ArrangementSpace of_coordinate = space;
+    of_coordinate.devices = inner;
+    for (Arrangement one : Arrangements(of_coordinate)) {
+      if (one.context > 1 || one.replicate > 1 || one.micro_batches == 1) continue;
+      one.pipeline = ranks;
+      out.push_back(one);
     }
   }
   return out;

@@ -23,6 +23,9 @@ struct Arrangement {
   int64_t experts = 1;
   // Forward and backward passes per optimizer step.
   int64_t micro_batches = 1;
+  // Coordinates of a pipeline, which has the micro-batches above. The other degrees are those of
+  // one coordinate.
+  int64_t pipeline = 1;
 
   int64_t batch_ranks() const { return replicate * shard; }
   bool shards_params() const { return shard * context > 1; }
@@ -34,7 +37,7 @@ Mesh MeshOf(const Arrangement& arrangement);
 compile::PresetOptions PresetOf(const Arrangement& arrangement);
 // `allgather` or `ulysses`.
 std::string_view MethodOf(const Arrangement& arrangement);
-// Formats as `dp 64` or `dp_replicate 2, dp 4, cp 2 allgather, tp 8, 2 micro-batches`.
+// Formats as `dp 64` or `pp 2, dp_replicate 2, dp 4, cp 2 allgather, tp 8, 2 micro-batches`.
 std::string Format(const Arrangement& arrangement, bool with_method = true);
 
 // The limits of the arrangements of a search.
@@ -56,5 +59,10 @@ struct ArrangementSpace {
 // 16 numbers of micro-batches: those with the fewest sequences per micro-batch. With context
 // parallelism, a rank has one sequence per micro-batch.
 std::vector<Arrangement> Arrangements(const ArrangementSpace& space);
+
+// Returns the arrangements above with pipelines of 2 to `most_ranks` coordinates, which fill whole
+// nodes or share nodes evenly. They have one replica, no context parallelism, and at least two
+// micro-batches.
+std::vector<Arrangement> PipelineArrangements(const ArrangementSpace& space, int64_t most_ranks);
 
 }  // namespace heddle::search

@@ -11,12 +11,9 @@
 namespace heddle::search {
 namespace {
 
-constexpr std::string_view kPolicies[] = {"none", "min-cut", "selective", "full"};
 constexpr std::string_view kReshard[] = {"default", "never"};
-// Margin for promises that are too high, in hundredths of time and of memory. The exhaustive test
-// checks that none is higher by more. A promise that is too low prunes nothing wrongly.
-constexpr int64_t kPromiseError = 3;
-
+// Most pipelines that are simulated.
+constexpr size_t kMostPipelines = 4;
 // Most threads. Each needs memory for several copies of a graph.
 constexpr size_t kMostThreads = 4;
 
@@ -37,12 +34,6 @@ auto InThread(Work work) {
                     std::move(work));
 }
 
-// Returns the promise minus the margin.
-template <typename T>
-T AtLeast(T promised) {
-  return {promised.value / 100 * (100 - kPromiseError)};
-}
-
 }  // namespace
 
 PlanSearch::PlanSearch(SearchedModel model, const price::CostModel& costs,
@@ -50,17 +41,20 @@ PlanSearch::PlanSearch(SearchedModel model, const price::CostModel& costs,
     : options_(std::move(options)),
       evaluator_(std::move(model), costs, options_.cluster, options_.global_batch) {}
 
+ArrangementSpace PlanSearch::Arrangeable() const {
+  const SearchedModel& model = evaluator_.model();
+  return {.devices = options_.devices,
+          .global_batch = options_.global_batch,
+          .node_devices = evaluator_.costs().cluster().devices_per_node,
+          .experts = model.experts,
+          .one_pass = model.one_pass,
+          .supports = model.supports};
+}
+
 std::vector<SearchPoint> PlanSearch::Space() const {
   std::vector<SearchPoint> out;
-  const SearchedModel& model = evaluator_.model();
-  for (const Arrangement& arrangement :
-       Arrangements({.devices = options_.devices,
-       .global_batch = options_.global_batch,
-       .node_devices = evaluator_.costs().cluster().devices_per_node,
-       .experts = model.experts,
-       .one_pass = model.one_pass,
-       .supports = model.supports})) {
-    for (std::string_view policy : kPolicies) {
+  for (const Arrangement& arrangement : Arrangements(Arrangeable())) {
+    for (std::string_view policy : kCheckpointPolicies) {
       for (std::string_view reshard : kReshard) {
         // Without sharded parameters, there is nothing to gather.
         if (!arrangement.shards_params() && reshard != "default") continue;
@@ -226,33 +220,36 @@ PlanSearch::Candidate* PlanSearch::Next() {
 
 Result<SearchResult> PlanSearch::Run() {
   for (SearchPoint& point : Space()) candidates_.push_back({std::move(point)});
-  if (candidates_.empty())
-    return Error(Diag::kMeshSize,
-                 "{} sequences of a step do not divide over {} devices in any arrangement",
-                 options_.global_batch, options_.devices);
   Bound();
   while (Candidate* next = Next()) {
     Report("plans");
     Settle(*next);
   }
+  if (best_ && options_.automatic) AddAutomatic();
+  if (best_ && options_.overlap) AddOverlap();
+  std::optional<MethodChoice> methods;
+  if (best_) methods = CompareMethods();
+  if (options_.pipelines && !evaluator_.model().one_pass) AddPipelines();
   if (!best_) return NothingFits();
-  if (options_.automatic) AddAutomatic();
-  if (options_.overlap) AddOverlap();
-  std::optional<MethodChoice> methods = CompareMethods();
   auto count = [&](Fate fate) {
     return static_cast<size_t>(std::ranges::count(candidates_, fate, &Candidate::fate));
   };
   return SearchResult{.front = Front(),
                       .methods = std::move(methods),
+                      .pipeline = std::move(pipeline_),
                       .points = candidates_.size() + others_,
                       .tried = tried_.size(),
-                      .pruned = count(Fate::kBeaten) + count(Fate::kPromisedWorse),
-                      .pruned_by_promise = count(Fate::kPromisedWorse),
+                      .pruned = count(Fate::kBeaten) + count(Fate::kPromisedWorse) + others_pruned_,
+                      .pruned_by_promise = count(Fate::kPromisedWorse) + others_pruned_,
                       .notes = std::move(notes_)};
 }
 
 // Names the plan with the least promised peak and the parts of its peak.
 Failure PlanSearch::NothingFits() {
+  if (candidates_.empty() && others_ == 0)
+    return Error(Diag::kMeshSize,
+                 "{} sequences of a step do not divide over {} devices in any arrangement",
+                 options_.global_batch, options_.devices);
   std::ranges::stable_sort(candidates_, {}, &Candidate::least_peak);
   const Candidate* least = nullptr;
   for (Candidate& candidate : candidates_) {
@@ -327,6 +324,47 @@ void PlanSearch::AddOverlap() {
   Result<TriedPoint> tried = evaluator_.Try(point);
   if (!tried.ok()) return Note(point, tried.diagnostics());
   Keep(*std::move(tried));
+}
+
+bool PlanSearch::IsBeaten(const PredictedPipeline& pipeline) const {
+  return std::ranges::any_of(tried_, [&](const TriedPoint& tried) {
+    return tried.outcome.peak <= options_.budget && tried.outcome.step <= AtLeast(pipeline.step) &&
+           tried.outcome.peak <= AtLeast(pipeline.peak);
+  });
+}
+
+void PlanSearch::AddPipelines() {
+  Report("pipelines");
+  PipelineSearch search(evaluator_, options_.budget);
+  std::vector<PredictedPipeline> found = search.Run(Arrangeable());
+  others_ += search.points();
+  others_pruned_ += search.points();
+  notes_.insert(notes_.end(), search.notes().begin(), search.notes().end());
+  if (!found.empty()) pipeline_ = {found[0], /*simulated=*/false};
+  std::vector<std::pair<SearchPoint, std::future<Result<TriedPoint>>>> simulated;
+  for (const PredictedPipeline& one : found) {
+    if (simulated.size() == kMostPipelines) break;
+    if (IsBeaten(one)) continue;
+    if (Status captured = evaluator_.Capture(one.point, /*for_promise=*/false); !captured.ok()) {
+      Note(one.point, captured.diagnostics());
+      continue;
+    }
+    simulated.emplace_back(one.point, InThread([this, one] { return evaluator_.Try(one.point); }));
+  }
+  for (auto& [point, result] : simulated) {
+    Report("pipelines");
+    Result<TriedPoint> tried = result.get();
+    if (!tried.ok()) {
+      Note(point, tried.diagnostics());
+      continue;
+    }
+    --others_pruned_;
+    const StepOutcome& outcome = tried->outcome;
+    bool fits = outcome.peak <= options_.budget;
+    if (fits && (!pipeline_->simulated || outcome.step < pipeline_->figures.step))
+      pipeline_ = {{point, outcome.step, outcome.bounds.step, outcome.peak}, /*simulated=*/true};
+    Keep(*std::move(tried));
+  }
 }
 
 std::optional<MethodChoice> PlanSearch::CompareMethods() {

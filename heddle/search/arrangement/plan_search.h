@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "heddle/search/arrangement/point_evaluator.h"
+#include "heddle/search/arrangement/pipeline_search.h"
 
 namespace heddle::search {
 
@@ -38,6 +38,8 @@ struct PlanSearchOptions {
   bool automatic = true;
   // Also schedules the fastest plan with `overlap`.
   bool overlap = true;
+  // Also searches pipelines.
+  bool pipelines = true;
   // Work limit of the solver per mesh.
   WorkAmount solver = AutoOptions().work;
   std::function<void(const SearchProgress&)> progress = {};
@@ -49,13 +51,22 @@ struct MethodChoice {
   TriedPoint other;
 };
 
+// The fastest pipeline that fits.
+struct BestPipeline {
+  PredictedPipeline figures;
+  // Otherwise predicted, because it cannot win.
+  bool simulated = false;
+};
+
 struct SearchResult {
   // The plans that fit and that no other plan beats: no other that fits is at least as fast and
   // needs at most as much memory. From the fastest to the smallest; the first is the answer.
   std::vector<TriedPoint> front;
   // Set if the first has context parallelism, and the model supports both methods.
   std::optional<MethodChoice> methods;
-  // Number of points: of presets, of the solver and of `overlap`.
+  // None if no pipeline is possible.
+  std::optional<BestPipeline> pipeline;
+  // Number of points: of presets, of the solver, of `overlap` and of pipelines.
   size_t points = 0;
   // Number of points that were simulated completely.
   size_t tried = 0;
@@ -103,6 +114,7 @@ class PlanSearch {
     bool PromisesToFit(Bytes budget) const;
   };
 
+  ArrangementSpace Arrangeable() const;
   void Bound();
   Candidate* Next();
   void SetPromise(Candidate& candidate, Result<StepOutcome> promised);
@@ -118,6 +130,9 @@ class PlanSearch {
   static void Compare(const TriedPoint& tried, Candidate& candidate);
   void AddAutomatic();
   void AddOverlap();
+  // Simulates the pipelines whose predictions no tried point beats, the fastest first.
+  void AddPipelines();
+  bool IsBeaten(const PredictedPipeline& pipeline) const;
   std::optional<MethodChoice> CompareMethods();
   Failure NothingFits();
   void Note(const SearchPoint& point, const Diagnostics& why);
@@ -133,8 +148,10 @@ class PlanSearch {
   std::map<Arrangement, std::future<Promises>> promised_ahead_;
   std::vector<TriedPoint> tried_;
   std::optional<size_t> best_;
-  // Number of points that are not candidates.
+  std::optional<BestPipeline> pipeline_;
+  // Number of points that are not candidates, and of those that were pruned.
   size_t others_ = 0;
+  size_t others_pruned_ = 0;
   std::vector<std::string> notes_;
 };
 

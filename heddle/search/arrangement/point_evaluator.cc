@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "heddle/compile/adjust_pipeline.h"
+#include "heddle/compile/compile.h"
 #include "heddle/compile/passes/memory/memory_passes.h"
 #include "heddle/compile/passes/passes.h"
+#include "heddle/search/evaluate/simulated_module.h"
 
 namespace heddle::search {
 namespace {
@@ -68,9 +70,13 @@ Result<compile::Pipeline> ForLowered(std::string_view text, const SearchPoint& p
 std::string Format(const SearchPoint& point) {
   const bool automatic = point.placed == PlacedBy::kAuto;
   std::string out = Format(point.arrangement, /*with_method=*/!automatic);
+  const bool pipeline = point.arrangement.pipeline > 1;
+  if (pipeline) out += fmt::format(", {}", point.schedule);
+  if (std::ssize(point.first_positions) > point.arrangement.pipeline)
+    out += fmt::format(" with {} stages", point.first_positions.size());
   out += automatic ? ", auto" : "";
   if (point.policy != "none") out += ", checkpoint " + point.policy;
-  if (point.reshard != "default") out += ", reshard " + point.reshard;
+  if (point.reshard != "default" && !pipeline) out += ", reshard " + point.reshard;
   if (point.scheduled == ScheduledBy::kOverlap) out += ", overlap";
   return out;
 }
@@ -90,7 +96,8 @@ StepRequest PointEvaluator::RequestFor(const SearchPoint& point, int64_t layers)
   return {.sequences = global_batch_ / arrangement.micro_batches,
           .norms_apart = arrangement.tensor > 1 && preset,
           .splits_queries = arrangement.context > 1 && !arrangement.context_heads && preset,
-          .accumulates = arrangement.micro_batches > 1,
+          .micro_batch = arrangement.micro_batches > 1,
+          .accumulates = arrangement.micro_batches > 1 && arrangement.pipeline == 1,
           .updates = true,
           .layers = layers};
 }
@@ -122,7 +129,10 @@ compile::PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) co
   compile::PlanDecisions out;
   // A step of one pass is captured: no plan changes its batch or its norms.
   if (!model_.one_pass) {
-    out.batch = {global_batch_, model_.seq_len, point.arrangement.micro_batches};
+    const int64_t micro_batches = point.arrangement.micro_batches;
+    const bool pipeline = point.arrangement.pipeline > 1;
+    out.batch = {global_batch_, model_.seq_len, pipeline ? 1 : micro_batches};
+    if (pipeline) out.stages = {point.first_positions, point.schedule, micro_batches};
     // Stated only if it differs from the default for the mesh (planned_step.cc).
     bool apart = RequestFor(point, model_.layers).norms_apart;
     if (apart != MeshOf(point.arrangement).Find("tp").has_value()) out.norms_apart = apart;
@@ -145,7 +155,7 @@ Status PointEvaluator::Capture(const SearchPoint& point, bool for_promise) {
     StepRequest request = RequestFor(point, layers);
     HEDDLE_RETURN_IF_ERROR(Captured(request));
     request.updates = false;
-    if (point.arrangement.micro_batches > 1) HEDDLE_RETURN_IF_ERROR(Captured(request));
+    if (request.accumulates) HEDDLE_RETURN_IF_ERROR(Captured(request));
   }
   return Done{};
 }
@@ -263,10 +273,45 @@ Result<StepBounds> PointEvaluator::LeastBounds(const SearchPoint& point) {
   return bounds_.emplace(point, out).first->second;
 }
 
+// The costs of a stage do not depend on the weights that ranks keep gathered.
+Result<ModelCosts> PointEvaluator::PipelineCosts(const SearchPoint& point) {
+  SearchPoint small = point;
+  small.reshard = "default";
+  auto measure = [&](int64_t layers) -> Result<SmallModel> {
+    HEDDLE_TRY(Evaluation one, Finished(small, RequestFor(small, layers), Extent::kBounds));
+    return MeasureSmallModel(one, costs());
+  };
+  HEDDLE_TRY(SmallModel smaller, measure(model_.small_layers));
+  HEDDLE_TRY(SmallModel larger, measure(model_.small_layers + 1));
+  return ExtendCosts(smaller, larger, model_.layers);
+}
+
+// The bound of a pipeline is that of the simulated coordinates together.
+Result<StepOutcome> PointEvaluator::EvaluatePipeline(const SearchPoint& point,
+                                                     const compile::Plan& plan) {
+  HEDDLE_TRY(const Module* captured, Captured(RequestFor(point, model_.layers)));
+  Module module = *captured;
+  compile::CompileOptions how;
+  how.manager = evaluator_.Unchecked();
+  HEDDLE_RETURN_IF_ERROR(compile::Compile(module, plan, how));
+  HEDDLE_TRY(SimulatedModule simulated, SimulateModule(Format(point), std::move(module), costs(),
+                                                       {}, PipelineFactsOf(plan.decisions)));
+  const price::PipelineSimulation& pipeline = *simulated.pipeline;
+  const price::Timeline& slowest = simulated.simulations[pipeline.slowest].timeline;
+  StepOutcome out{.step = pipeline.step,
+                  .exposed = pipeline.step - slowest.compute.busy,
+                  .bounds = {.step = pipeline.bound}};
+  for (const price::Simulation& one : simulated.simulations)
+    out.peak = std::max(out.peak, one.peak);
+  return out;
+}
+
 Result<TriedPoint> PointEvaluator::Try(const SearchPoint& point) {
-  HEDDLE_TRY(StepOutcome outcome, Evaluate(point, model_.layers));
   HEDDLE_TRY(compile::Plan plan, PlanFor(point, model_.layers));
   plan.decisions = DecisionsFor(point);
+  const bool pipeline = point.arrangement.pipeline > 1;
+  HEDDLE_TRY(StepOutcome outcome,
+             pipeline ? EvaluatePipeline(point, plan) : Evaluate(point, model_.layers));
   return TriedPoint{point, outcome, std::move(plan)};
 }
 

@@ -16,9 +16,26 @@
 
 #include "heddle/price/cost/step_summary.h"
 #include "heddle/search/arrangement/arrangement.h"
+#include "heddle/search/arrangement/model_costs.h"
 #include "heddle/search/find_placements.h"
 
 namespace heddle::search {
+
+// The policies of the pass `checkpoint` that a search tries.
+inline constexpr std::string_view kCheckpointPolicies[] = {"none", "min-cut", "selective", "full"};
+
+// Margin for promises that are too high, in hundredths of time and of memory. The exhaustive test
+// checks that none is higher by more. A promise that is too low prunes nothing wrongly.
+inline constexpr int64_t kPromiseError = 3;
+// The promise minus the margin, and plus it.
+template <typename T>
+T AtLeast(T promised) {
+  return {promised.value / 100 * (100 - kPromiseError)};
+}
+template <typename T>
+T WithMargin(T promised) {
+  return {promised.value / 100 * (100 + kPromiseError)};
+}
 
 // Identifies a captured step of a model.
 struct StepRequest {
@@ -28,6 +45,8 @@ struct StepRequest {
   bool norms_apart = false;
   // Attention runs in kernels that can have a part of the queries.
   bool splits_queries = false;
+  // One of several micro-batches: the loss is divided by the number of tokens of all.
+  bool micro_batch = false;
   // Adds gradients to those of earlier micro-batches; the optimizer runs after the last.
   bool accumulates = false;
   bool updates = true;
@@ -62,6 +81,9 @@ struct SearchPoint {
   std::string policy = "none";
   std::string reshard = "default";
   ScheduledBy scheduled = ScheduledBy::kFsdp;
+  // Of a pipeline: its schedule (core/pipeline/schedule.h), and the first position of each stage.
+  std::string schedule = {};
+  std::vector<int64_t> first_positions = {};
   auto operator<=>(const SearchPoint&) const = default;
 };
 std::string Format(const SearchPoint& point);
@@ -87,15 +109,20 @@ class PointEvaluator {
 
   const SearchedModel& model() const { return model_; }
   const price::CostModel& costs() const { return evaluator_.costs(); }
+  int64_t global_batch() const { return global_batch_; }
 
   // Captures the steps that Try, or Promise, needs for a point. They do so otherwise.
   Status Capture(const SearchPoint& point, bool for_promise);
-  // Simulates a point. Several threads may call Try and Promise.
+  // Simulates a point; of a pipeline, all coordinates together. Several threads may call Try and
+  // Promise.
   Result<TriedPoint> Try(const SearchPoint& point);
   // Predicts a point from small models. The bounds are bounds of the large model.
   Result<StepOutcome> Promise(const SearchPoint& point);
   // Lower bounds of compute and peak over all schedules.
   Result<StepBounds> LeastBounds(const SearchPoint& point);
+  // The costs of the micro-batches of a pipeline, from small models. The point's schedule and
+  // stages are not used. The model must have more layers than the small models.
+  Result<ModelCosts> PipelineCosts(const SearchPoint& point);
   // Where memory goes.
   Result<price::StepSummary> Summary(const SearchPoint& point);
   // Lets the solver place the model on the mesh of a point, for its schedule. Other points with
@@ -118,6 +145,7 @@ class PointEvaluator {
   void DropOldModules();
   Result<Evaluation> Finished(const SearchPoint& point, const StepRequest& request);
   Result<StepOutcome> Evaluate(const SearchPoint& point, int64_t layers);
+  Result<StepOutcome> EvaluatePipeline(const SearchPoint& point, const compile::Plan& plan);
 
   SearchedModel model_;
   Evaluator evaluator_;

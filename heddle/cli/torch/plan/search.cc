@@ -85,6 +85,7 @@ struct SearchCommand {
   // A note on these plans; empty without any.
   static std::string WithinError(const Answer& answer);
   nlohmann::ordered_json RowOf(const Answer& answer, const search::TriedPoint& tried) const;
+  static nlohmann::ordered_json PipelineOf(const Answer& answer);
   nlohmann::ordered_json ToJson(const Answer& answer, const Streams& streams) const;
   std::string FormatAnswer(const Answer& answer, const Streams& streams) const;
 };
@@ -163,7 +164,7 @@ Result<search::SearchedModel> SearchCommand::MakeSearched(const run::ModelConfig
     flags.sizes["n_layers"] = request.layers;
     HEDDLE_TRY(run::Model made,
                flags.Make(1, request.norms_apart,
-                          request.accumulates ? run::LossDivisor::kGiven
+                          request.micro_batch ? run::LossDivisor::kGiven
                                               : std::optional<run::LossDivisor>()));
     run::CaptureOptions capture;
     if (request.updates) capture.optimizer = run::OptimizerOptions();
@@ -259,6 +260,7 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
   double tokens = TokensPerSecond(answer, tried);
   nlohmann::ordered_json row = {
       {"mesh", fmt::format("[{}]", Format(search::MeshOf(a)))},
+      {"pp", a.pipeline},
       {"dp_replicate", a.replicate},
       {"dp_shard", a.shard},
       {"cp", a.context},
@@ -275,16 +277,35 @@ nlohmann::ordered_json SearchCommand::RowOf(const Answer& answer,
       {"tokens_per_second", tokens},
       {"tokens_per_second_per_device", tokens / static_cast<double>(devices)}};
   row.update(search::ToJson(tried.outcome));
+  const bool pipeline = a.pipeline > 1;
+  const Nanos bound = tried.outcome.bounds.step;
+  using Json = nlohmann::ordered_json;
+  row["schedule"] = pipeline ? Json(tried.point.schedule) : Json();
+  row["stages"] = pipeline ? Json(tried.point.first_positions) : Json();
+  row["bound_ms"] = pipeline ? Json(Millis(bound)) : Json();
+  row["gap"] = pipeline ? Json(search::GapOf(tried.outcome.step, bound)) : Json();
   row["context_bytes"] = tried.outcome.context.bytes.value;
   row["context_exposed_ms"] = Millis(tried.outcome.context.exposed);
-  auto bound = [&](double times) {
+  auto measured = [&](double times) {
     return answer.range ? nlohmann::ordered_json(Millis(tried.outcome.step) * times)
                         : nlohmann::ordered_json();
   };
-  row["step_ms_low"] = bound(answer.range ? 1 - answer.range->below : 0);
-  row["step_ms_high"] = bound(answer.range ? 1 + answer.range->above : 0);
+  row["step_ms_low"] = measured(answer.range ? 1 - answer.range->below : 0);
+  row["step_ms_high"] = measured(answer.range ? 1 + answer.range->above : 0);
   row["within_error_of_best"] = MayBeBest(answer, tried);
   return row;
+}
+
+nlohmann::ordered_json SearchCommand::PipelineOf(const Answer& answer) {
+  if (!answer.result.pipeline) return nullptr;
+  const auto& [best, simulated] = *answer.result.pipeline;
+  return {{"plan", Format(best.point)},
+          {"step_ms", Millis(best.step)},
+          {"bound_ms", Millis(best.bound)},
+          {"gap", search::GapOf(best.step, best.bound)},
+          {"peak_bytes", best.peak.value},
+          {"simulated", simulated},
+          {"is_best", answer.result.front[0].point == best.point}};
 }
 
 std::string SearchCommand::CommandFor(size_t n, const Streams& streams) const {
@@ -312,6 +333,7 @@ nlohmann::ordered_json SearchCommand::ToJson(const Answer& answer, const Streams
   if (answer.result.methods)
     out["methods"] = {{"chosen", RowOf(answer, answer.result.methods->chosen)},
                       {"other", RowOf(answer, answer.result.methods->other)}};
+  out["best_pipeline"] = PipelineOf(answer);
   out["execution"] = Name(execution.value_or(price::Execution::kHeddle));
   out["points"] = answer.result.points;
   out["tried"] = answer.result.tried;
@@ -336,6 +358,8 @@ std::string SearchCommand::FormatAnswer(const Answer& answer, const Streams& str
   if (answer.published) add(answer.publisher, *answer.published);
   std::string out = table.Format();
   if (answer.result.methods) out += fmt::format("\n{}\n", WhyMethod(*answer.result.methods));
+  if (std::string best = WhyPipeline(answer.result); !best.empty())
+    out += fmt::format("\n{}\n", best);
   std::vector<std::string> notes = answer.result.notes;
   if (std::string note = WithinError(answer); !note.empty()) notes.push_back(note);
   if (!notes.empty()) out += "\n";
@@ -426,6 +450,7 @@ Status SearchCommand::WriteFiles(const Answer& answer, const Streams& streams) c
                   .budget = answer.budget,
                   .rows = std::move(rows),
                   .methods = answer.result.methods,
+                  .pipeline = WhyPipeline(answer.result),
                   .points = answer.result.points,
                   .tried = answer.result.tried,
                   .pruned = answer.result.pruned};
