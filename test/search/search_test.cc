@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "heddle/run/models/model.h"
+#include "heddle/search/arrangement/pipeline_search.h"
 #include "heddle/search/arrangement/plan_search.h"
 
 namespace heddle {
@@ -20,6 +21,7 @@ search::SearchedModel Searched(const run::ModelConfig& config) {
   search::SearchedModel out;
   out.layers = config.n_layers;
   out.small_layers = 2;
+  out.seq_len = 512;
   out.supports = [config](const search::Arrangement& arrangement) {
     int64_t parts = arrangement.tensor * (arrangement.context_heads ? arrangement.context : 1);
     // A few degrees, so that every point can be tried.
@@ -143,6 +145,51 @@ TEST_P(Search, EqualsTryingEverything) {
     CheckFront(all, found->front, budget);
   }
 }
+
+struct PipelineCase {
+  int64_t devices;
+  int64_t global_batch;
+  Bytes budget;
+};
+class Pipelines : public testing::TestWithParam<PipelineCase> {};
+
+// Predictions prune pipelines, so they may be too low, but not too high.
+TEST_P(Pipelines, TakeAboutAsPredicted) {
+  const PipelineCase& one = GetParam();
+  run::ModelConfig config = *run::FindModel("llama3", "debugmodel");
+  price::CostModel costs = *price::CostModel::Make(*price::LoadCluster("h100-8x"), {});
+  search::SearchedModel model = Searched(config);
+  search::ArrangementSpace space{.devices = one.devices,
+                                 .global_batch = one.global_batch,
+                                 .node_devices = 8,
+                                 .supports = model.supports};
+  search::PointEvaluator evaluator(std::move(model), costs, "h100-8x", one.global_batch);
+  search::PipelineSearch search(evaluator, one.budget);
+  std::vector<search::PredictedPipeline> found = search.Run(space);
+  ASSERT_FALSE(found.empty());
+  EXPECT_GT(search.points(), found.size());
+  EXPECT_TRUE(std::ranges::is_sorted(found, {}, &search::PredictedPipeline::step));
+  for (const search::PredictedPipeline& predicted : found) {
+    Result<search::TriedPoint> tried = evaluator.Try(predicted.point);
+    ASSERT_TRUE(tried.ok()) << Format(tried.diagnostics());
+    const search::StepOutcome& outcome = tried->outcome;
+    SCOPED_TRACE(Format(predicted.point) + ": " + Format(outcome.step) + ", bound " +
+                 Format(outcome.bounds.step) + ", " + Format(outcome.peak) + "; predicted " +
+                 Format(predicted.step) + ", bound " + Format(predicted.bound) + ", " +
+                 Format(predicted.peak));
+    EXPECT_LE(predicted.bound, outcome.step);
+    EXPECT_LE(outcome.bounds.step, outcome.step);
+    EXPECT_LE(search::AtLeast(predicted.step), outcome.step);
+    EXPECT_LE(search::AtLeast(predicted.peak), outcome.peak);
+    ASSERT_TRUE(tried->plan.decisions.stages);
+    EXPECT_EQ(tried->plan.decisions.stages->first_positions, predicted.point.first_positions);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Pipelines,
+                         testing::Values(PipelineCase{8, 32, GiB(1)}, PipelineCase{16, 64, GiB(1)},
+                                         PipelineCase{16, 128, MiB(120)},
+                                         PipelineCase{4, 8, MiB(150)}));
 
 INSTANTIATE_TEST_SUITE_P(
     All, Search,

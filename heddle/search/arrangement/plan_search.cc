@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <set>
 #include <thread>
 #include <utility>
@@ -340,31 +341,35 @@ void PlanSearch::AddPipelines() {
   others_ += search.points();
   others_pruned_ += search.points();
   notes_.insert(notes_.end(), search.notes().begin(), search.notes().end());
-  if (!found.empty()) pipeline_ = {found[0], /*simulated=*/false};
-  std::vector<std::pair<SearchPoint, std::future<Result<TriedPoint>>>> simulated;
+  // Chosen before any is simulated, so that the number of threads does not matter.
+  std::vector<SearchPoint> chosen;
   for (const PredictedPipeline& one : found) {
-    if (simulated.size() == kMostPipelines) break;
-    if (IsBeaten(one)) continue;
-    if (Status captured = evaluator_.Capture(one.point, /*for_promise=*/false); !captured.ok()) {
-      Note(one.point, captured.diagnostics());
-      continue;
-    }
-    simulated.emplace_back(one.point, InThread([this, one] { return evaluator_.Try(one.point); }));
+    const bool simulates = chosen.size() < kMostPipelines && !IsBeaten(one);
+    if (simulates) chosen.push_back(one.point);
+    if (!simulates && !pipeline_) pipeline_ = {one, /*simulated=*/false};
   }
-  for (auto& [point, result] : simulated) {
+  std::deque<std::future<Result<TriedPoint>>> running;
+  for (size_t i = 0, next = 0; i < chosen.size(); ++i) {
+    for (; next < chosen.size() && running.size() < ThreadCount(); ++next) {
+      // Captures in this thread, because the host may not allow it in others. Try repeats an error.
+      (void)evaluator_.Capture(chosen[next], /*for_promise=*/false);
+      running.push_back(InThread([this, point = chosen[next]] { return evaluator_.Try(point); }));
+    }
     Report("pipelines");
-    Result<TriedPoint> tried = result.get();
-    if (!tried.ok()) {
-      Note(point, tried.diagnostics());
-      continue;
-    }
-    --others_pruned_;
-    const StepOutcome& outcome = tried->outcome;
-    bool fits = outcome.peak <= options_.budget;
-    if (fits && (!pipeline_->simulated || outcome.step < pipeline_->figures.step))
-      pipeline_ = {{point, outcome.step, outcome.bounds.step, outcome.peak}, /*simulated=*/true};
-    Keep(*std::move(tried));
+    Result<TriedPoint> tried = running.front().get();
+    running.pop_front();
+    KeepPipeline(chosen[i], std::move(tried));
   }
+}
+
+void PlanSearch::KeepPipeline(const SearchPoint& point, Result<TriedPoint> tried) {
+  if (!tried.ok()) return Note(point, tried.diagnostics());
+  --others_pruned_;
+  const StepOutcome& outcome = tried->outcome;
+  const bool best = !pipeline_ || !pipeline_->simulated || outcome.step < pipeline_->figures.step;
+  if (best && outcome.peak <= options_.budget)
+    pipeline_ = {{point, outcome.step, outcome.bounds.step, outcome.peak}, /*simulated=*/true};
+  Keep(*std::move(tried));
 }
 
 std::optional<MethodChoice> PlanSearch::CompareMethods() {

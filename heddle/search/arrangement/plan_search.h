@@ -132,6 +132,7 @@ class PlanSearch {
   void AddOverlap();
   // Simulates the pipelines whose predictions no tried point beats, the fastest first.
   void AddPipelines();
+  void KeepPipeline(const SearchPoint& point, Result<TriedPoint> tried);
   bool IsBeaten(const PredictedPipeline& pipeline) const;
   std::optional<MethodChoice> CompareMethods();
   Failure NothingFits();
