@@ -128,7 +128,9 @@ INSTANTIATE_TEST_SUITE_P(
             .micro_batches = 8,
             .precision = kBF16,
             .checkpoint = "full"},
-        Job{.schedule = "Interleaved1F1B", .pipeline = 2, .shard = 2, .checkpoint = "selective"}));
+        Job{.schedule = "Interleaved1F1B", .pipeline = 2, .shard = 2, .checkpoint = "selective"},
+        // All stages share a table of positions that backward makes again.
+        Job{.schedule = "ZBVZeroBubble", .pipeline = 2, .shard = 2, .checkpoint = "min-cut"}));
 
 }  // namespace
 }  // namespace heddle
