@@ -40,7 +40,7 @@ std::vector<int64_t> BalanceStages(const StepCosts& step, int64_t stages);
 std::vector<int64_t> BalanceStages(const std::vector<PositionCost>& positions, int64_t stages);
 
 // Stage 0 returns no gradient, so its whole backward counts as weight gradient. A hop is the
-// largest transfer between two stages. Activations are those that a stage keeps.
+// largest transfer between two stages. A stage's activations are the bytes that its backward reads.
 PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& first_positions,
                            const Cluster& cluster);
 // The same, where activations are the sums of the positions'.

@@ -51,9 +51,9 @@ std::string WhyFaster(const SearchRow& first, const SearchRow& second);
 // ms exposed, compute would take 1.20 ms more, and the step 3.1 % longer.`
 std::string WhyMethod(const search::MethodChoice& methods);
 
-// What the best pipeline is, and whether it wins: `The best pipeline, pp 4, dp 16, 8 micro-batches,
-// ZBVZeroBubble, takes 912.40 ms, 14.1 % more than plan 1. It needs 21.30 GiB. No order of its work
-// takes less than 880.10 ms (gap 3.7 %).` Empty if no pipeline fits.
+// Names the best pipeline and compares it with plan 1: `The best pipeline, pp 4, dp 16, 8
+// micro-batches, ZBVZeroBubble, takes 912.40 ms, 14.1 % more than plan 1. It needs 21.30 GiB. No
+// order of its work takes less than 880.10 ms (gap 3.7 %).` Empty if no pipeline fits.
 std::string WhyPipeline(const search::SearchResult& result);
 
 // A chart of speed against memory, a table, and the command and text of each plan.

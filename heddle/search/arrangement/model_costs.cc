@@ -78,7 +78,7 @@ SharedCosts LayerOf(const SharedCosts& smaller, const SharedCosts& larger) {
           .gradients = larger.gradients - smaller.gradients};
 }
 
-// A half of what all layers leave over: embedding and output have weights of one size.
+// Half of the rest without layers: embedding and output have weights of one size.
 template <typename T>
 T EndOf(T all, T layer, int64_t layers) {
   return {std::max<int64_t>(0, (all - layer * layers).value) / 2};

@@ -150,7 +150,7 @@ class PlanSearch {
   std::vector<TriedPoint> tried_;
   std::optional<size_t> best_;
   std::optional<BestPipeline> pipeline_;
-  // Number of points that are not candidates, and of those that were pruned.
+  // Number of points that are not candidates. The second one excludes simulated points.
   size_t others_ = 0;
   size_t others_pruned_ = 0;
   std::vector<std::string> notes_;

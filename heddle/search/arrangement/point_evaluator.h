@@ -81,7 +81,8 @@ struct SearchPoint {
   std::string policy = "none";
   std::string reshard = "default";
   ScheduledBy scheduled = ScheduledBy::kFsdp;
-  // Of a pipeline: its schedule (core/pipeline/schedule.h), and the first position of each stage.
+  // Empty without a pipeline: the schedule (core/pipeline/schedule.h), and the first position of
+  // each stage.
   std::string schedule = {};
   std::vector<int64_t> first_positions = {};
   auto operator<=>(const SearchPoint&) const = default;
