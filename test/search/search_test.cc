@@ -180,7 +180,7 @@ TEST_P(Pipelines, TakeAboutAsPredicted) {
     EXPECT_LE(predicted.bound, outcome.step);
     EXPECT_LE(outcome.bounds.step, outcome.step);
     EXPECT_LE(search::AtLeast(predicted.step), outcome.step);
-    EXPECT_LE(search::AtLeast(predicted.peak), outcome.peak);
+    EXPECT_LE(predicted.least_peak(), outcome.peak);
     ASSERT_TRUE(tried->plan.decisions.stages);
     EXPECT_EQ(tried->plan.decisions.stages->first_positions, predicted.point.first_positions);
   }

@@ -116,7 +116,8 @@ std::vector<int64_t> BalanceStages(const StepCosts& step, int64_t stages) {
 }
 
 PipelineCosts SumOfStages(const std::vector<PositionCost>& positions, Nanos every_stage,
-                          const std::vector<int64_t>& first_positions, const Cluster& cluster) {
+                          const std::vector<int64_t>& first_positions, const Cluster& cluster,
+                          bool between_nodes) {
   PipelineCosts out;
   Bytes largest;
   for (size_t stage = 0; stage < first_positions.size(); ++stage) {
@@ -136,13 +137,14 @@ PipelineCosts SumOfStages(const std::vector<PositionCost>& positions, Nanos ever
   }
   StageCost& first = out.stages[0];
   first.weight_gradient += std::exchange(first.input_gradient, Nanos{});
-  out.hop = TransferCost(cluster, largest, /*between_nodes=*/true).total();
+  out.hop = TransferCost(cluster, largest, between_nodes).total();
   return out;
 }
 
 PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& first_positions,
                            const Cluster& cluster) {
-  PipelineCosts out = SumOfStages(step.positions, step.every_stage, first_positions, cluster);
+  PipelineCosts out = SumOfStages(step.positions, step.every_stage, first_positions, cluster,
+                                  /*between_nodes=*/true);
   for (size_t stage = 0; stage < first_positions.size(); ++stage) {
     bool last = stage + 1 == first_positions.size();
     int64_t end = last ? step.most_stages() : first_positions[stage + 1];

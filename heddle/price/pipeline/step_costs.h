@@ -43,8 +43,10 @@ std::vector<int64_t> BalanceStages(const std::vector<PositionCost>& positions, i
 // largest transfer between two stages. A stage's activations are the bytes that its backward reads.
 PipelineCosts StageCostsOf(const StepCosts& step, const std::vector<int64_t>& first_positions,
                            const Cluster& cluster);
-// The same, where activations are the sums of the positions'.
+// The same, where activations are the sums of the positions'. `between_nodes`: whether each
+// transfer uses the network.
 PipelineCosts SumOfStages(const std::vector<PositionCost>& positions, Nanos every_stage,
-                          const std::vector<int64_t>& first_positions, const Cluster& cluster);
+                          const std::vector<int64_t>& first_positions, const Cluster& cluster,
+                          bool between_nodes);
 
 }  // namespace heddle::price

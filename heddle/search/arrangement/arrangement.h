@@ -28,6 +28,7 @@ struct Arrangement {
   int64_t pipeline = 1;
 
   int64_t batch_ranks() const { return replicate * shard; }
+  int64_t coordinate_ranks() const { return batch_ranks() * context * tensor; }
   bool shards_params() const { return shard * context > 1; }
   auto operator<=>(const Arrangement&) const = default;
 };

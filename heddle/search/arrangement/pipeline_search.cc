@@ -227,7 +227,9 @@ Nanos PipelineSearch::LeastStep(const Arrangement& arrangement, const ModelCosts
 
 Nanos PipelineSearch::Limit() const {
   Nanos best{INT64_MAX};
-  for (const PredictedPipeline& one : found_) best = std::min(best, one.step);
+  for (const PredictedPipeline& one : found_) {
+    if (one.peak <= budget_) best = std::min(best, one.step);
+  }
   return best.value == INT64_MAX ? best : WithMargin(best);
 }
 
@@ -277,20 +279,25 @@ void PipelineSearch::TryOrder(SearchPoint point, const ModelCosts& costs, const 
   if (!schedule.ok()) return;
   point.schedule = schedule->name;
   point.first_positions = price::BalanceStages(costs.positions, stages);
+  const price::Cluster& cluster = evaluator_.costs().cluster();
+  // Otherwise some transfers stay within a node, and a bound assumes that all do.
+  const bool between_nodes = arrangement.coordinate_ranks() >= cluster.devices_per_node;
   price::PipelineCosts of_stages = price::SumOfStages(
-      costs.positions, costs.every_stage, point.first_positions, evaluator_.costs().cluster());
+      costs.positions, costs.every_stage, point.first_positions, cluster, between_nodes);
   Predicted predicted(evaluator_.costs(), arrangement, *schedule, of_stages, costs,
                       point.first_positions);
   std::vector<int64_t> in_flight(schedule->ranks.size(), 1);
   if (predicted.Bounds(in_flight).any > Limit()) return;
-  const Bytes peak = evaluator_.costs().DevicePeak(predicted.Peak());
-  if (AtLeast(peak) > budget_) return;
+  PredictedPipeline out{.peak = evaluator_.costs().DevicePeak(predicted.Peak())};
+  if (out.least_peak() > budget_) return;
   price::PipelineTimes times = price::FindPipelineTimes(*schedule, of_stages);
-  const Nanos step = predicted.Step(times);
-  if (step > Limit()) return;
+  out.step = predicted.Step(times);
+  if (out.step > Limit()) return;
   for (size_t rank = 0; rank < in_flight.size(); ++rank)
     in_flight[rank] = times.ranks[rank].most_in_flight;
-  found_.push_back({std::move(point), step, predicted.Bounds(in_flight).within_memory, peak});
+  out.bound = predicted.Bounds(in_flight).within_memory;
+  out.point = std::move(point);
+  found_.push_back(std::move(out));
 }
 
 }  // namespace heddle::search

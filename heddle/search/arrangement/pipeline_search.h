@@ -22,6 +22,10 @@ struct PredictedPipeline {
   // No order of the same actions, with as many activations on each rank, takes less.
   Nanos bound;
   Bytes peak;
+
+  // The predicted peak minus the margin, which is larger than that of promises.
+  Bytes least_peak() const { return AtLeast(peak, kPeakError); }
+  static constexpr int64_t kPeakError = 10;
 };
 
 // How far a step is above its bound: 0 proves that no order of the same work is faster.
@@ -32,7 +36,7 @@ inline double GapOf(Nanos step, Nanos bound) {
 
 class PipelineSearch {
  public:
-  // `evaluator` must outlive this object. A predicted peak may exceed `budget` by a few percent.
+  // `evaluator` must outlive this object. A predicted peak may exceed `budget` by its margin.
   PipelineSearch(PointEvaluator& evaluator, Bytes budget)
       : evaluator_(evaluator), budget_(budget) {}
 

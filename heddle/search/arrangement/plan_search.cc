@@ -330,7 +330,7 @@ void PlanSearch::AddOverlap() {
 bool PlanSearch::IsBeaten(const PredictedPipeline& pipeline) const {
   return std::ranges::any_of(tried_, [&](const TriedPoint& tried) {
     return tried.outcome.peak <= options_.budget && tried.outcome.step <= AtLeast(pipeline.step) &&
-           tried.outcome.peak <= AtLeast(pipeline.peak);
+           tried.outcome.peak <= pipeline.least_peak();
   });
 }
 
@@ -346,7 +346,8 @@ void PlanSearch::AddPipelines() {
   for (const PredictedPipeline& one : found) {
     const bool simulates = chosen.size() < kMostPipelines && !IsBeaten(one);
     if (simulates) chosen.push_back(one.point);
-    if (!simulates && !pipeline_) pipeline_ = {one, /*simulated=*/false};
+    const bool fits = one.peak <= options_.budget;
+    if (!simulates && !pipeline_ && fits) pipeline_ = {one, /*simulated=*/false};
   }
   std::deque<std::future<Result<TriedPoint>>> running;
   for (size_t i = 0, next = 0; i < chosen.size(); ++i) {

@@ -29,8 +29,8 @@ inline constexpr std::string_view kCheckpointPolicies[] = {"none", "min-cut", "s
 inline constexpr int64_t kPromiseError = 3;
 // The promise minus the margin, and plus it.
 template <typename T>
-T AtLeast(T promised) {
-  return {promised.value / 100 * (100 - kPromiseError)};
+T AtLeast(T promised, int64_t error = kPromiseError) {
+  return {promised.value / 100 * (100 - error)};
 }
 template <typename T>
 T WithMargin(T promised) {
