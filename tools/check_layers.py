@@ -24,6 +24,8 @@ def read_targets():
     words = {}
     for path in sorted((ROOT / "heddle").rglob("CMakeLists.txt")):
         text = re.sub(r"#.*", "", path.read_text())
+        # A library that an option adds.
+        text = re.sub(r"\$<\$<BOOL:[^>]*>:(\w+)>", r"\1", text)
         for name, rest in TARGET.findall(text):
             words[name] = rest.split()
         for name, rest in LIBRARY.findall(text):

@@ -109,7 +109,9 @@ ExitCode RunCommandLine(const std::vector<std::string>& args, const Streams& cal
   AddSchedule(commands);
   AddSolve(commands);
   AddStats(commands);
+#if HEDDLE_TOKENIZER
   AddTokenize(commands);
+#endif
   return commands.Run(args, streams);
 }
 

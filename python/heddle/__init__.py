@@ -21,13 +21,17 @@ from .errors import (
     PlanError,
     RunError,
 )
-from .passes import graph_pass
+from .passes import Edit, graph_pass
 from .program import Comparison, Program, Simulation
 from .reading import from_fx, read
 from .searching import SearchResult, search
 from .step import Step
 
 if TYPE_CHECKING:
+    from . import backend as backend
+    from . import fx as fx
+    from . import hf as hf
+    from . import testing as testing
     from .capturing import Parameter, Spec, capture
     from .optim import AdamW
     from .rules import Rules
@@ -39,6 +43,7 @@ __all__ = [
     "CaptureError",
     "Comparison",
     "Diagnostic",
+    "Edit",
     "Error",
     "Graph",
     "InternalError",
@@ -80,10 +85,14 @@ _NEED_TORCH = {
     "capture": "capturing",
     "verify": "verifying",
 }
+# Modules of the package that `import heddle` does not import.
+_MODULES = ("backend", "fx", "hf", "testing")
 
 
 def __getattr__(name: str) -> Any:
     """Imports torch at the first use of a name that needs it."""
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
     if name not in _NEED_TORCH:
         raise AttributeError(f"module 'heddle' has no attribute '{name}'")
     value = getattr(importlib.import_module(f".{_NEED_TORCH[name]}", __name__), name)
@@ -92,4 +101,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

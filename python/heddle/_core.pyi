@@ -534,3 +534,8 @@ class Checkpoint:
     def check(self, expected: Sequence[tuple[str, str, Sequence[int]]]) -> None: ...
 
     def read(self, name: str, offset: Sequence[int], shape: Sequence[int], to: int) -> None: ...
+
+def run_command_line(args: Sequence[str]) -> int:
+    """
+    Runs `heddle ARGS...`, whose first argument names the program, and returns the exit code.
+    """

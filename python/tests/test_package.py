@@ -34,3 +34,34 @@ def test_the_extension_refuses_another_torch() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "built for torch 2." in done.stderr and "this is torch 2.99.1" in done.stderr
+
+
+def test_modules_are_attributes() -> None:
+    code = (
+        "import sys, heddle; names = {'backend', 'fx', 'hf', 'testing'}; "
+        "assert names <= set(dir(heddle)); assert heddle.testing.golden; "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    pytest.importorskip("torch")
+    code = "import heddle; assert heddle.fx.as_pass and heddle.backend.compiled and heddle.hf.rules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_command_line_is_that_of_the_program(program_file: Path, tmp_path: Path) -> None:
+    graph = tmp_path / "g.hd"
+    graph.write_text(
+        "heddle 1 local\ngraph @g(%x: f32[4,6]) -> (%x) {\n  %a = aten.t(%x)\n}\n", "utf-8"
+    )
+
+    def ended(*command: str | Path) -> tuple[int, str, str]:
+        done = subprocess.run([*command], capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    module = (sys.executable, "-m", "heddle")
+    for words in (["--version"], ["opt", str(graph), "--pipeline=dce"], ["opt", "absent.hd"]):
+        found = ended(*module, *words)
+        assert found == ended(program_file, *words)
+        assert found[0] == (1 if "absent.hd" in words else 0)
+    code, _, message = ended(*module, "train")
+    assert code == 1 and "needs libtorch" in message
