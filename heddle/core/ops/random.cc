@@ -31,13 +31,10 @@ Result<Types> DropoutBackwardShape(const OpArgs& args) {
   return Types{Type::Tensor(args.dtype(0), std::move(dims))};
 }
 
-// Drawing parts separately differs from drawing the whole. Where each rank works on its own part,
-// it draws only for that part.
+// A rank draws for its own part of the operand: other numbers than one device, of the same
+// distribution. Without a part, each rank would compute on all rows from here on.
 Result<Factors> DrawFactors(const OpArgs& args, const Types& results) {
-  if (args.size() == 0) return WholeFactors(args, results);
-  Factors factors = SameDimsFactors(args, results, std::vector<bool>(args[0].rank(), true));
-  for (Factor& factor : factors.factors) factor.local = true;
-  return factors;
+  return args.size() == 0 ? WholeFactors(args, results) : PointwiseFactors(args, results);
 }
 
 constexpr OpDef Random(std::string_view schema, ShapeFn shape, std::string_view example,
