@@ -119,7 +119,8 @@ class _Writer:
 
     def _add_call(self, node: Node) -> None:
         target = overload_of(node.op)
-        given: dict[str | int, Any] = {**node.tensors, **node.attrs}
+        given: dict[str | int, Any] = dict(node.tensors)
+        given.update(node.attrs)
         sizes = {}
         for name, value in node.attrs.items():
             items = value if isinstance(value, list) else [value]

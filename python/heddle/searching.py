@@ -32,8 +32,8 @@ class SearchResult:
     True
     """
 
-    def __init__(self, graph: Graph, cluster: str, found: dict[str, Any]) -> None:
-        self._graph = graph
+    def __init__(self, step: Step | Graph, cluster: str, found: dict[str, Any]) -> None:
+        self._step = step
         self._cluster = cluster
         self._front: list[dict[str, Any]] = found["front"]
         self._found = found
@@ -63,7 +63,9 @@ class SearchResult:
     @cached_property
     def program(self) -> Program:
         """The program of the fastest plan."""
-        return Program(self._graph, self.plan)
+        if isinstance(self._step, Graph):
+            return Program(self._step, self.plan)
+        return self._step.compile(self.plan)
 
     def simulate(self) -> Simulation:
         """The simulation of the fastest plan."""
@@ -121,4 +123,4 @@ def search(
             overlap=overlap,
             progress=progress,
         )
-    return SearchResult(graph, cluster, found)
+    return SearchResult(step, cluster, found)

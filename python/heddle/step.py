@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,25 +23,38 @@ class Flows(Protocol):
     """The activations that modules take and give: `residual`, `whole`, `logits` or None.
 
     >>> from heddle.step import Flows
-    >>> sorted(Flows.__annotations__)
-    ['inputs', 'outputs', 'pattern']
+    >>> Flows.inputs.__doc__
+    'The activations that the modules take.'
     """
 
-    pattern: str
-    inputs: str | None
-    outputs: str | None
+    @property
+    def pattern(self) -> str:
+        """The glob of the modules."""
+
+    @property
+    def inputs(self) -> str | None:
+        """The activations that the modules take."""
+
+    @property
+    def outputs(self) -> str | None:
+        """The activations that the modules give."""
 
 
 class ParallelRules(Protocol):
     """What a plan needs to know of a model; `heddle.rules.Rules` is one.
 
     >>> from heddle.step import ParallelRules
-    >>> sorted(ParallelRules.__annotations__)
-    ['experts', 'layers']
+    >>> ParallelRules.experts.__doc__
+    'Globs of the parameters that stack experts.'
     """
 
-    experts: Sequence[str]
-    layers: Sequence[Flows]
+    @property
+    def experts(self) -> Sequence[str]:
+        """Globs of the parameters that stack experts."""
+
+    @property
+    def layers(self) -> Sequence[Flows]:
+        """The activations between modules, for sequence parallelism."""
 
     def split_dim(self, parameter: str) -> int | None:
         """The dimension of a parameter that a `tp` axis splits; None for a replicated one."""
@@ -56,16 +70,43 @@ def lists_of(rules: ParallelRules | None, graph: Graph) -> _core.RuleLists:
     names = [value.label for value in graph.inputs if value.role == "param"]
     dims = [(name, rules.split_dim(name)) for name in names]
     units = [(name, rules.unit(name)) for name in names]
+    layers = [
+        (glob, layer.inputs or "", layer.outputs or "")
+        for layer in rules.layers
+        for glob in _globs(layer.pattern)
+    ]
     return _core.RuleLists(
         weights=[(name, dim) for name, dim in dims if dim is not None],
         experts=[glob for given in rules.experts for glob in _globs(given)],
-        layers=[
-            (glob, layer.inputs or "", layer.outputs or "")
-            for layer in rules.layers
-            for glob in _globs(layer.pattern)
-        ],
+        layers=layers or [(glob, "whole", "whole") for glob in _split_modules(dims)],
         units={name: unit for name, unit in units if unit is not None},
     )
+
+
+def _split_modules(dims: Sequence[tuple[str, int | None]]) -> list[str]:
+    """Globs of the modules that split columns first, and then rows, as attention and MLP do.
+
+    Where the activations around such a module are whole, `tp` adds its output once, and the
+    gradients of its input in one sum. Elsewhere each reader of a pending sum adds it again.
+    """
+    parents = [
+        {name.rpartition(".")[0].rpartition(".")[0] for name, d in dims if d == dim}
+        for dim in (0, 1)
+    ]
+    both = [name for name in dict.fromkeys(sorted(parents[0] & parents[1])) if name]
+    return list(dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in both))
+
+
+def _has_tensor_axis(mesh: str) -> bool:
+    """Whether a mesh, as `dp=4,tp=2` or `dp=4,rows=2 tensor`, has a tensor axis."""
+    axes = [re.fullmatch(r"\s*(\w+)=(\d+)(\s+tensor)?\s*", axis) for axis in mesh.split(",")]
+    return any(axis and int(axis[2]) > 1 and (axis[1] == "tp" or axis[3]) for axis in axes)
+
+
+def _split_any(rules: ParallelRules | None, graph: Graph) -> bool:
+    """Whether the rules split some parameter."""
+    names = (value.label for value in graph.inputs if value.role == "param")
+    return rules is not None and any(rules.split_dim(name) is not None for name in names)
 
 
 def _globs(glob: str) -> list[str]:
@@ -149,11 +190,17 @@ class Step:
         """A plan for a mesh: axes and sizes, the slowest first, as `dp=4,tp=2`.
 
         Axes called `dp_replicate`, `dp` and `tp` are DDP, FSDP and tensor parallelism. Tensor
-        parallelism needs rules, or `auto`, which finds the fastest placements on the cluster.
+        parallelism follows the rules. With `auto`, or if no rule splits a weight, the solver finds
+        the fastest placements on the cluster.
         `memory` limits a rank's memory, as `60GiB`; what backward recomputes is then searched.
         """
         text = mesh if isinstance(mesh, str) else ",".join(f"{a}={n}" for a, n in mesh.items())
         chosen = rules if rules is not None else self._rules
+        if not auto and _has_tensor_axis(text) and not _split_any(chosen, self._graph):
+            auto = True
+            remark = "no rule splits a weight over `tp`, so the solver placed the step"
+            if remark not in self._remarks:
+                self._remarks.append(remark)
         return _core.make_plan(
             self._graph,
             text,
