@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, overload
 
 from . import _core
 from ._core import Graph, Node, Value
-from .errors import Diagnostic, Error, PassError
+from .errors import Diagnostic, Error, PassError, RunError
 
 __all__ = ["Edit", "GraphPass", "NewValue", "graph_pass"]
 
@@ -21,6 +23,8 @@ _WORDS = frozenset(
     "channels_last unshard grad tensor expert loss norm sum avg min max product inf nan".split()
 )
 _NUMERICS = ("exact", "regrouping", "rounding")
+# The most memory of values for which a call of an exact pass compares bits.
+_MOST_BYTES = 64 << 20
 
 
 def _attr_text(name: str, value: Any) -> str:
@@ -298,6 +302,29 @@ def _mistake(message: str) -> PassError:
     return PassError("", [Diagnostic("edit", message)])
 
 
+def _is_small(graph: Graph) -> bool:
+    """Whether the values of all ranks are small enough for a run in about a second."""
+    values = [*graph.inputs, *(value for node in graph.nodes for value in node.results)]
+    ranks = math.prod(graph.mesh.values())
+    return bool(ranks * sum(value.nbytes for value in values) <= _MOST_BYTES)
+
+
+def _check_bits(name: str, before: Graph, after: Graph) -> None:
+    """Runs a pass's graphs on random inputs, and raises if their bits differ."""
+    try:
+        import_module("._torch", __package__)
+        from .testing import assert_same_bits
+
+        assert_same_bits(before, after)
+    except (ImportError, RunError):
+        # Without the runtime, or for a graph that random inputs do not fit, nothing is compared.
+        return
+    except AssertionError as error:
+        message = f"pass `{name}` is declared exact, and bits differ: {error}"
+        hint = 'declare numerics="regrouping" or "rounding" if that is meant'
+        raise PassError("", [Diagnostic("pass-numerics", message, hint=hint)]) from None
+
+
 class GraphPass:
     """A pass: call it with a graph, or put it into the `pipeline` of a program.
 
@@ -327,9 +354,19 @@ class GraphPass:
         self.counts, self.remarks = dict(edit._counts), list(edit._remarks)
         return edit.apply()
 
-    def __call__(self, graph: Graph, *, cluster: str = "h100-8x") -> Graph:
-        """Runs the pass: the manager verifies the result and what it must preserve."""
+    def _run(self, graph: Graph, cluster: str) -> Graph:
         return _core.run_python_pass(graph, self.name, self.numerics, self._edited, cluster)
+
+    def __call__(self, graph: Graph, *, cluster: str = "h100-8x") -> Graph:
+        """Runs the pass: the manager verifies the result and what it must preserve.
+
+        If the pass is exact, the graph is local and small, and `heddle._torch` is installed, the
+        graph runs on random inputs before and after. Bits that differ raise a `PassError`.
+        """
+        after = self._run(graph, cluster)
+        if self.numerics == "exact" and graph.view == "local" and _is_small(graph):
+            _check_bits(self.name, graph, after)
+        return after
 
     def __repr__(self) -> str:
         return f"<heddle.passes.GraphPass {self.name}, {self.numerics}>"

@@ -131,14 +131,25 @@ def assert_same_bits(
     if len(before.inputs) != len(after.inputs) or before.mesh != after.mesh:
         raise AssertionError("the graphs have different inputs or meshes")
     inputs = random_inputs(before, seed=seed)
-    olds = run_ranks(before, inputs, reducer=reducer)
-    news = run_ranks(after, inputs, reducer=reducer)
+    olds = _run_seeded(before, inputs, seed, reducer)
+    news = _run_seeded(after, inputs, seed, reducer)
     for rank, (old, new) in enumerate(zip(olds, news, strict=True)):
         if len(old) != len(new):
             raise AssertionError(f"{len(old)} outputs before, {len(new)} after")
         for output, a, b in zip(after.outputs, old, new, strict=True):
             if not same_bits(a, b):
                 raise AssertionError(_difference(rank, output, a, b))
+
+
+def _run_seeded(
+    graph: Graph, inputs: list[list[Tensor]], seed: int, reducer: str
+) -> list[list[Tensor]]:
+    """Random ops draw the same numbers in every run."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return run_ranks(graph, inputs, reducer=reducer)
 
 
 def _ranks(graph: Graph) -> int:

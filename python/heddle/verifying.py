@@ -294,7 +294,7 @@ class _Verifier:
             run = in_python.get(row["name"])
             try:
                 if run is not None:
-                    graph = run(graph, cluster=self.program.cluster)
+                    graph = run._run(graph, self.program.cluster)
                 else:
                     graph = _core.run_pipeline(graph, row["text"], cluster=self.program.cluster)
             except Error:

@@ -47,7 +47,8 @@ graph @g(%x: f32[4,6] batch "x", %w: f32[4,6] param 0 "w") -> (loss %l, grad 0 %
 
 
 def edited(change) -> str:  # type: ignore[no-untyped-def]
-    return str(heddle.graph_pass(change)(heddle.Graph.parse(GRAPH)))
+    edits = heddle.graph_pass(numerics="rounding")(change)
+    return str(edits(heddle.Graph.parse(GRAPH)))
 
 
 def test_insert_move_set_and_keep() -> None:
@@ -75,6 +76,35 @@ def test_insert_move_set_and_keep() -> None:
 def test_a_pass_that_changes_nothing() -> None:
     graph = heddle.Graph.parse(GRAPH)
     assert heddle.graph_pass(lambda graph, edit: None)(graph) == graph
+
+
+def test_a_pass_that_lies_about_bits_is_caught() -> None:
+    pytest.importorskip("heddle._torch", exc_type=ImportError)
+
+    def negate(graph: heddle.Graph, edit: heddle.passes.Edit) -> None:
+        product = graph.nodes[2]
+        edit.replace(product.result, edit.insert_after(product, "aten.neg", product.operand(0)))
+
+    with pytest.raises(
+        heddle.PassError, match="`negate` is declared exact, and bits differ: rank 0"
+    ):
+        heddle.graph_pass(negate)(heddle.Graph.parse(GRAPH))
+    heddle.graph_pass(numerics="rounding")(negate)(heddle.Graph.parse(GRAPH))
+
+    @heddle.graph_pass
+    def nothing(graph: heddle.Graph, edit: heddle.passes.Edit) -> None:
+        edit.set_keep(graph.nodes[0].results[0], "must_save")
+
+    # A random op draws the same numbers before and after.
+    nothing(
+        heddle.Graph.parse(
+            """heddle 1 local
+graph @g(%x: f32[64] batch "x") -> (metric %y) {
+  %y, %mask = aten.native_dropout(%x, p=0.5, train=true)
+}
+"""
+        )
+    )
 
 
 def test_the_manager_checks_roles() -> None:
