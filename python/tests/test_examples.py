@@ -13,8 +13,10 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "python").glob("*.py
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.name for path in EXAMPLES])
 def test_example(path: Path) -> None:
-    if "import torch" in path.read_text():
-        pytest.importorskip("torch")
+    text = path.read_text()
+    for module in ("torch", "transformers"):
+        if f"import {module}" in text or f"from {module} import" in text:
+            pytest.importorskip(module)
     done = subprocess.run([sys.executable, path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout and not done.stderr
