@@ -1,7 +1,8 @@
 # make        set up and build
 # make test   set up, build, run every test; print what was skipped, and why
 # make soak SECONDS=3600 SEED=7   attack every command for SECONDS; kill, stop and confuse ranks;
-#             kill savers; train 25 steps every way; compare automatic plans with presets
+#             kill savers; train 25 steps every way; compare automatic plans with presets; run the
+#             tests of the Python package with the oldest torch
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check format and clang-tidy of changed files
 # make train  set up, build, run the main job
@@ -137,6 +138,7 @@ soak: build sanitized
 	@HEDDLE_SOAK=1 $(PYTHON) test/tokenizer/damaged_files.py build/test/encode_texts --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 	@HEDDLE_SOAK=1 test/docs/code_blocks.py build/heddle
+	@[ ! -f build/python/heddle/__init__.py ] || tools/oldest_torch.sh $(PYTHON) build
 
 # Eight ranks in this process learn Heddle's own sources, and the model writes a line. Then the same
 # job is compared with eager training.
