@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from ._functional import Functional, is_same
+from ._torch_names import OpOverload
 from ._trace import Leaf, Traced
 from .optim import AdamW, OptimizerNodes
 from .rules import Rules
@@ -87,7 +88,7 @@ class CapturedStep:
         True
         """
         return sum(
-            isinstance(n.target, torch._ops.OpOverload) for n in self.graph_module.graph.nodes
+            isinstance(n.target, OpOverload) for n in self.graph_module.graph.nodes
         )
 
     def __repr__(self) -> str:

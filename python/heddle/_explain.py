@@ -16,6 +16,7 @@ from ._functional import is_same
 from ._torch_names import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    OpOverload,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
 )
@@ -131,7 +132,7 @@ def written_by(graph_module: fx.GraphModule, index: int) -> tuple[str, str | Non
     aliases = {[node for node in nodes if node.op == "placeholder"][index]}
     for node in nodes:
         target = node.target
-        if not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, OpOverload):
             continue
         operand = node.args[0] if node.args else None
         if operand not in aliases:

@@ -11,6 +11,7 @@ from torch import Tensor, fx
 
 from ._core import Graph
 from ._parts import DTYPE_NAMES
+from ._torch_names import OpOverload
 from .errors import CaptureError, Diagnostic
 
 __all__ = ["read_fx_text"]
@@ -137,7 +138,7 @@ class _Reader:
         return name, [name]
 
     def _add_call(self, node: fx.Node, facts: dict[str, Any]) -> None:
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if not isinstance(node.target, OpOverload):
             raise _refuse(node, f"calls {node.target}, which is not an op of ATen")
         phase = facts.get("phase", self._phase)
         if phase != self._phase:
@@ -161,7 +162,7 @@ class _Reader:
 
     def _call_text(self, node: fx.Node, facts: dict[str, Any]) -> tuple[str, list[str]]:
         target = node.target
-        assert isinstance(target, torch._ops.OpOverload)
+        assert isinstance(target, OpOverload)
         if "op" in facts:
             given = dict(facts.get("attrs", {}))
             arguments = [f"%{self._name(node, operand)}" for operand in self._operands(node)]

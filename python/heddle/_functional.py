@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ._torch_names import FakeTensorMode, make_fx, preserve_node_meta
+from ._torch_names import FakeTensorMode, OpOverload, make_fx, preserve_node_meta
 
 __all__ = ["Functional", "functionalize", "is_same", "mark"]
 
@@ -55,7 +55,7 @@ def mark(nodes: Iterable[fx.Node]) -> None:
 
 def _writes(node: fx.Node) -> bool:
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     schema = target._schema
     return schema.is_mutable or schema.name in _WRITE_STATISTICS

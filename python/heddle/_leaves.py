@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from . import hf
+from ._torch_names import pytree
 from ._trace import Leaf, fail
 
 __all__ = ["Batch", "Spec", "check_devices", "flatten_batch", "state_of"]

@@ -12,7 +12,8 @@
 | `distributed.tensor...._StridedShard`         | yes  | yes  | yes  | state as DTensors          |
 | `_dynamo.backends.common.aot_autograd`        | yes  | yes  | yes  | graphs of torch.compile    |
 | `_functorch.partitioners.default_partition`   | yes  | yes  | yes  | forward and backward       |
-| `fx.experimental.symbolic_shapes.ShapeEnv`    | yes  | yes  | yes  | sizes that are data        |
+| `_ops.OpOverload`                             | yes  | yes  | yes  | what nodes call            |
+| `utils._pytree`                               | yes  | yes  | yes  | tensors in containers      |
 | `_meta_registrations._meta_grouped_mm_common` | yes  | yes  | yes  | grouped products in f32    |
 
 A name that a later version lacks raises `ImportError` here, with the supported versions.
@@ -31,7 +32,9 @@ OLDEST = (2, 11)
 NEWEST = (2, 13)
 
 try:
+    import torch.utils._pytree as pytree
     from torch._dispatch.python import enable_python_dispatcher
+    from torch._ops import OpOverload
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
@@ -52,6 +55,7 @@ __all__ = [
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeTensorMode",
+    "OpOverload",
     "UnsupportedFakeTensorException",
     "UnsupportedOperatorException",
     "annotate",
@@ -59,33 +63,17 @@ __all__ = [
     "cpu_grouped_products",
     "default_partition",
     "enable_python_dispatcher",
-    "fake_mode",
     "functional",
     "make_fx",
     "nested_compile",
     "preserve_node_meta",
-    "same_size",
+    "pytree",
     "strided_shard",
     "track_backward",
 ]
 
 # Collectives that return new tensors.
 functional: Any = torch.ops._c10d_functional
-
-
-def fake_mode(*, sizes_are_data: bool) -> FakeTensorMode:
-    """Tensors without data. Sizes may be numbers that are read from tensors."""
-    if not sizes_are_data:
-        return FakeTensorMode()
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    return FakeTensorMode(shape_env=ShapeEnv(allow_scalar_outputs=True))
-
-
-def same_size(one: Any, other: Any) -> None:
-    """States that two sizes, of which at least one is data, are equal."""
-    check: Any = torch._check
-    check(one == other)
 
 
 @contextlib.contextmanager

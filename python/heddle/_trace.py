@@ -19,6 +19,7 @@ from ._torch_names import (
     make_fx,
     nested_compile,
     preserve_node_meta,
+    pytree,
     track_backward,
 )
 from .errors import CaptureError, Diagnostic
@@ -171,7 +172,7 @@ class _Step:
             return value
 
         def hook(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            return torch.utils._pytree.tree_map(cast, (args, kwargs))
+            return pytree.tree_map(cast, (args, kwargs))
 
         handle = self.model.register_forward_pre_hook(hook, prepend=True, with_kwargs=True)
         try:

@@ -18,7 +18,7 @@ from ._functional import Functional, functionalize, mark
 from ._leaves import Spec, flatten_batch, state_of
 from ._losses import sum_means
 from ._source import Source, own_loss
-from ._torch_names import cpu_grouped_products
+from ._torch_names import OpOverload, cpu_grouped_products
 from ._trace import Leaf, Traced, fail, trace
 from .errors import CaptureError, Diagnostic
 from .optim import AdamW
@@ -71,7 +71,7 @@ def _remarks(functional: Functional) -> list[str]:
         target = node.target
         if node.op != "call_function" or getattr(target, "__name__", "") == "getitem":
             continue
-        if not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, OpOverload):
             raise fail("opaque", f"{_name_of(node)} calls {target}, which is not an op of ATen")
         name = str(target).removesuffix(".default")
         if target.namespace not in ("aten", "prims", "heddle"):

@@ -68,7 +68,7 @@ _libraries: list[torch.library.Library] = []
 
 
 def _squared_norm(inputs: Sequence[Tensor], places: Sequence[int] = (), count: int = 0) -> Tensor:
-    norms = torch.stack(torch._foreach_norm(list(inputs), 2))
+    norms = torch.stack(torch.ops.aten._foreach_norm.Scalar(list(inputs), 2))
     squares = norms * norms
     if not places:
         return squares

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from . import _core
-from ._core import Graph, Node, Output, Value
+from ._core import Graph, Node, Output, Plan, Value
 from ._explain import Line, lines_of
 from ._leaves import flatten_batch
 from ._parts import Layout, Place, fail, same_bits
@@ -248,6 +248,9 @@ class _Verifier:
         plan = self.program.plan
         if plan is None:
             raise fail("verify", "the program has no plan; capture and plan the step")
+        # What a search found states its pipeline, which is not that of this link.
+        lines = str(plan).splitlines(keepends=True)
+        plan = Plan("".join(line for line in lines if not line.startswith("pipeline ")))
         return Program(self.whole, plan, pipeline="clean", cluster=self.program.cluster).graph
 
     def _assemble(self, claim: str, output: Output, index: int) -> Tensor:

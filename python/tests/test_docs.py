@@ -51,3 +51,7 @@ def test_example(name: str, text: str) -> None:
 def test_every_public_name_has_an_example() -> None:
     with_example = {name.removeprefix("heddle._core.").rsplit(".", 1)[-1] for name, _ in EXAMPLES}
     assert set(heddle.__all__) <= with_example
+    for module in pkgutil.iter_modules(heddle.__path__):
+        if not module.name.startswith("_"):
+            names = importlib.import_module(f"heddle.{module.name}").__all__
+            assert set(names) <= with_example, module.name

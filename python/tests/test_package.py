@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,21 @@ def test_stubs_are_those_of_the_module() -> None:
     generator.put(_core)
     stubs = Path(heddle.__file__).parent / "_core.pyi"
     assert stubs.read_text() == generator.get(), "`make docs` writes python/heddle/_core.pyi"
+
+
+def test_private_names_of_torch_are_in_one_file() -> None:
+    folder = Path(heddle.__file__).parent
+    names = re.compile(r"\btorch(?:\.\w+)*\._[a-z]\w*|(?:from|import) torch(?:\.\w+)*\._\w+")
+    found = {
+        f"{path.name}: {name}"
+        for path in folder.glob("*.py")
+        if path.name != "_torch_names.py"
+        for line in path.read_text().splitlines()
+        for name in names.findall(line)
+        # Ops of ATen are public, whatever their names.
+        if not name.startswith("torch.ops.")
+    }
+    assert found == set()
 
 
 def test_the_extension_refuses_another_torch() -> None:

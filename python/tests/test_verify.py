@@ -78,6 +78,17 @@ def test_a_mean_over_rows_is_a_sum_over_their_weight(weighted: bool) -> None:
     assert kinds == {"comm.all_reduce"}
 
 
+@pytest.mark.parametrize("memory", ["", "1GiB"])
+def test_plans_that_were_searched(memory: str) -> None:
+    step = step_of()
+    for plan in (
+        step.plan("dp=2,tp=2", auto=True, memory=memory),
+        heddle.search(step, devices=4, memory=memory).plan,
+    ):
+        links = heddle.verify(step.compile(plan), batch_of()).links
+        assert [link.result for link in links[::2]] == ["same bits", "same bits"]
+
+
 def test_one_rank_has_the_same_bits() -> None:
     step = step_of()
     links = heddle.verify(step.compile(step.plan("dp=1")), batch_of()).links
