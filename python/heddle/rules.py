@@ -67,7 +67,8 @@ class Rules:
     - `experts`: parameters that stack experts; an `ep` axis splits their first dimension.
     - `units`: modules whose parameters FSDP gathers in one step; `"norm|head"` is one unit of two
       modules, called `head`. Without them, the items of each outermost `ModuleList`.
-    - `layers`: activations between modules, for sequence parallelism.
+    - `layers`: activations between modules, for sequence parallelism. Without them, activations are
+      whole around modules whose linear layers split columns first, and then rows.
 
     >>> from heddle.rules import Rules
     >>> rules = Rules(columns=["**.up"], rows=["**.down"], units=["blocks.*"])
