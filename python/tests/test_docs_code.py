@@ -94,7 +94,7 @@ def names_of(page: str) -> dict[str, Any]:
     step = heddle.capture(model, batch, loss=loss_of)
     plan = step.plan("dp=4")
     found = dict(model=model, batch=batch, step=step, plan=plan, program=step.compile(plan))
-    found |= dict(heddle=heddle, torch=torch, init_device_mesh=init_device_mesh)
+    found |= dict(loss=loss_of, heddle=heddle, torch=torch, init_device_mesh=init_device_mesh)
     if page == "python-api.md":
         found["step"] = heddle.Step(heddle.Graph.load("step.hd"))
     if page == "python-passes.md":
