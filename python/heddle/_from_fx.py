@@ -201,8 +201,7 @@ class _Reader:
     def _collective_text(
         self, node: fx.Node, facts: dict[str, Any], name: str
     ) -> tuple[str, list[str]]:
-        operand = node.args[0]
-        arguments = [f"%{self._name(node, operand)}"]
+        arguments = [f"%{self._name(node, self._operands(node)[0])}"]
         if name == "wait_tensor":
             return "comm.wait", arguments
         if name not in _COLLECTIVES or "over" not in facts:

@@ -218,6 +218,10 @@ class _Writer:
         assert self._groups is not None, "a program of one rank has no collectives"
         group = self._groups.find(node.attrs["over"], node.stream)
         x, size, how = self._operand(node), group.size(), node.attrs.get("op", "sum")
+        if not x.meta["val"].is_contiguous():
+            # Newer versions of torch copy in the collective; 2.11 refuses.
+            contiguous = torch.contiguous_format
+            x = self._call(aten.clone.default, x, memory_format=contiguous)
         self._facts.update(over=node.attrs["over"])
         if node.op == "comm.all_gather":
             target: Any = functional.all_gather_into_tensor.default
