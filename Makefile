@@ -162,6 +162,7 @@ bench: build
 	@python3 bench/train_bench.py build/heddle build/bench_train.json
 	@[ ! -f build/python/heddle/__init__.py ] || PYTHONPATH=build/python $(PYTHON) bench/python_bench.py build/bench_python.json
 	@$(PYTHON) bench/tokenize_bench.py build/heddle build/bench_tokenize.json
+	@$(PYTHON) bench/generate_bench.py build/heddle build/bench_generate.json
 	@build/heddle plan --model=llama3 --flavor=8B --training.seq_len=8192 --parallelism.data_parallel_shard_degree=8 \
 	  --parallelism.tensor_parallel_degree=8 --stage=lowered -o build/bench_lowered.hd >/dev/null
 	@build/heddle-budget-bench build/bench_lowered.hd

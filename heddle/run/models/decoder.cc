@@ -4,7 +4,6 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 
 #include "heddle/run/capture/scope.h"
 
@@ -115,6 +114,8 @@ at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
   }
   for (int64_t layer = 0; layer < config.n_layers; ++layer)
     x = DecoderBlock(weights, config, x, layer);
+  // Only the last position predicts a new token.
+  if (weights.cache() != nullptr) x = x.slice(1, -1);
   x = RmsNorm(weights, "norm", x, config.norm_eps);
   if (!config.tied) return Linear(weights, "output", x);
   at::Tensor table;
@@ -123,7 +124,7 @@ at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
     table = weights("weight");
   }
   ScopeGuard scope("output");
-  return at::linear(x, table);
+  return Product(weights, x, table);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@
 #include "heddle/run/aten/attention_part.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/capture/scope.h"
+#include "heddle/run/models/row_product.h"
 
 namespace heddle::run {
 namespace {
@@ -151,14 +152,19 @@ struct DocumentAttention : torch::autograd::Function<DocumentAttention> {
   }
 };
 
-at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          std::optional<double> scale, Target target) {
-  if (target == Target::kCpu) {
-    return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, 0.0, /*is_causal=*/true, std::nullopt, scale));
-  }
-  return std::get<0>(at::_scaled_dot_product_flash_attention(
-      query, key, value, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale));
+at::Tensor CpuAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                        std::optional<double> scale, bool causal = true) {
+  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal,
+                                                                     std::nullopt, scale));
+}
+
+// A forward has all positions of the sequence, or the last.
+at::Tensor CachedAttention(AttentionCache& cache, const at::Tensor& query, const at::Tensor& key,
+                           const at::Tensor& value, std::optional<double> scale) {
+  auto [keys, values] = cache.Append(key, value);
+  bool all = query.size(2) == keys.size(2);
+  HEDDLE_CHECK(all || query.size(2) == 1, "several queries continue a sequence");
+  return CpuAttention(query, keys, values, scale, /*causal=*/all);
 }
 
 }  // namespace
@@ -208,6 +214,7 @@ at::Tensor ModelWeights::documents() const {
 
 at::Tensor ModelWeights::Rotations(std::string_view table) const {
   at::Tensor rows = Buffer(table);
+  if (cache() != nullptr) return cache()->Rows(rows);
   return documents().defined() ? at::embedding(rows, documents()) : rows;
 }
 
@@ -221,10 +228,16 @@ at::Tensor Widened(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
 }
 
+at::Tensor Product(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& weight) {
+  return weights.cache() != nullptr ? RowProduct(x, weight) : at::linear(x, weight);
+}
+
 at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
   at::Tensor weight = weights("weight");
-  return weights.Has("bias") ? at::linear(x, weight, weights("bias")) : at::linear(x, weight);
+  if (!weights.Has("bias")) return Product(weights, x, weight);
+  at::Tensor bias = weights("bias");
+  return weights.cache() != nullptr ? RowProduct(x, weight, bias) : at::linear(x, weight, bias);
 }
 
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
@@ -293,12 +306,14 @@ at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at
   const StepNumerics& numerics = weights.numerics();
   AttentionKind kind = numerics.attention;
   if (kind == AttentionKind::kFastest) kind = FastestAttention(query.size(3), numerics);
-  if (kind == AttentionKind::kMath) {
+  bool cached = weights.cache() != nullptr;
+  if (kind == AttentionKind::kMath && !cached) {
     bool grouped = query.size(1) != key.size(1);
     return std::get<0>(at::_scaled_dot_product_attention_math(
         query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
   }
   auto fused = [&](const at::Tensor& values) {
+    if (cached) return CachedAttention(*weights.cache(), query, key, values, scale);
     at::Tensor documents = weights.documents();
     if (weights.attention()) return weights.attention()({query, key, values, documents, scale});
     if (documents.defined()) return DocumentAttention::apply(query, key, values, documents, scale);

@@ -13,6 +13,7 @@
 
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/data/dataset.h"
+#include "heddle/run/models/attention_cache.h"
 
 namespace heddle::run {
 
@@ -112,6 +113,9 @@ class ModelWeights {
   // positions, size] with documents.
   at::Tensor Rotations(std::string_view table) const;
   const StepNumerics& numerics() const { return numerics_; }
+  // Sets the cache whose sequences the tokens continue. By default, tokens are whole sequences.
+  void Continue(AttentionCache* cache) { cache_ = cache; }
+  AttentionCache* cache() const { return cache_; }
   // Sets how rows reach experts on other ranks. By default, all experts are local.
   void SpreadExperts(ExpertSpread spread) { spread_ = std::move(spread); }
   const ExpertSpread& spread() const { return spread_; }
@@ -139,10 +143,13 @@ class ModelWeights {
   ExpertSpread spread_;
   FusedAttention attention_;
   LatentGather gather_;
+  AttentionCache* cache_ = nullptr;
 };
 
 // Casts to f32, unless the tensor is f64.
 at::Tensor Widened(const at::Tensor& x);
+// Returns x W^T.
+at::Tensor Product(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& weight);
 // Returns x W^T with the weight of module `name`, plus its bias if it has one.
 at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,

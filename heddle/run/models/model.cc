@@ -122,7 +122,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics) {
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
-  Model model{config, batch, numerics, {}, {}, {}, {}, {}, {}};
+  Model model{config, batch, numerics, {}, {}, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
@@ -145,13 +145,20 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   // Captures copies of the specs, so that the functions can outlive the model.
   auto run = [specs = model.params, inputs = model.inputs, numerics,
               logits = std::move(parts.logits)](std::span<const at::Tensor> params,
-                                                std::span<const at::Tensor> given) {
+                                                std::span<const at::Tensor> given,
+                                                AttentionCache* cache = nullptr) {
     ModelWeights weights(specs, params, inputs, given, numerics);
+    weights.Continue(cache);
     at::Tensor result = logits(weights, given[given.size() - 2]);
     return std::pair(result, std::move(weights));
   };
   model.logits = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given) {
     return run(params, given).first;
+  };
+  model.next_logits = [run](std::span<const at::Tensor> params, std::span<const at::Tensor> given,
+                            AttentionCache& cache) {
+    cache.Begin(given[given.size() - 2].size(1));
+    return run(params, given, &cache).first.slice(1, -1);
   };
   model.loss_sum = [run, z_loss = numerics.z_loss](std::span<const at::Tensor> params,
                                                    std::span<const at::Tensor> given) {

@@ -25,6 +25,11 @@ struct Model {
   std::vector<StepInput> inputs;
   // Returns [batch, positions, vocabulary].
   StepFunction logits;
+  // Continues the sequences in a cache by all tokens of the inputs, and returns the logits of the
+  // last, [batch, 1, vocabulary]. A cache with positions takes one more at a time.
+  std::function<at::Tensor(std::span<const at::Tensor> params, std::span<const at::Tensor> inputs,
+                           AttentionCache& cache)>
+      next_logits;
   // Returns the summed cross entropy of the tokens whose label counts, divided by the loss divisor.
   StepFunction loss;
   // Returns the sum without the division, and the buffers that the step changes.

@@ -9,10 +9,10 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/bincount.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/gather.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/masked_fill.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
@@ -32,6 +32,7 @@
 
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/models/decoder.h"
+#include "heddle/run/models/row_product.h"
 
 namespace heddle::run {
 namespace {
@@ -87,7 +88,7 @@ Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tenso
   {
     ScopeGuard gate("gate");
     at::Tensor weight = Widened(weights("weight"));
-    logits = at::linear(Widened(x), weight);
+    logits = Product(weights, Widened(x), weight);
   }
   Routing routing;
   at::Tensor& scores = routing.scores;
@@ -122,11 +123,25 @@ at::Tensor SequenceBalance(const MoeConfig& moe, const Routing& routing, int64_t
   return at::div(at::mul(by_sequence(chose), by_sequence(shares)).sum(), alike);
 }
 
+// Multiplies the rows of each expert with its weight, for decoding.
+at::Tensor ProductsOfExperts(const at::Tensor& rows, const at::Tensor& weights,
+                             const at::Tensor& ends) {
+  std::vector<at::Tensor> products;
+  int64_t begin = 0;
+  for (int64_t expert = 0; expert < weights.size(0); ++expert) {
+    auto end = ends[expert].item<int64_t>();
+    if (end > begin) products.push_back(RowProduct(rows.slice(0, begin, end), weights[expert]));
+    begin = end;
+  }
+  return at::cat(products);
+}
+
 // Applies experts to the rows of x, which are sorted by expert; `ends` contains the end of each
 // group.
 at::Tensor RunExperts(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& ends) {
   ScopeGuard scope("routed_experts.inner_experts");
   auto product = [&](const at::Tensor& rows, std::string_view name) {
+    if (weights.cache() != nullptr) return ProductsOfExperts(rows, weights(name), ends);
     return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends);
   };
   at::Tensor gate = at::silu(product(x, "w1_EFD"));

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <ostream>
+#include <thread>
 
+#include <ATen/Parallel.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +16,7 @@
 #include "heddle/run/data/byte_tokenizer.h"
 #include "heddle/run/tokenizer/tokenizer.h"
 #include "heddle/run/train/exact.h"
+#include "heddle/run/train/stop_text.h"
 
 namespace heddle {
 namespace {
@@ -23,11 +26,14 @@ struct GenerateCommand {
   static constexpr const char* kNote =
       "Reads the newest checkpoint of a folder and its job.toml, and prints the prompt and its "
       "continuation. A model that was trained on token files needs --tokenizer, or reads and "
-      "prints "
-      "token numbers.";
+      "prints token numbers. Tokens after the job's sequence length take longer, because every one "
+      "runs the model on all positions.";
   static constexpr const char* kExamples =
       "heddle generate --checkpoint=runs/text --prompt='graph @' --tokens=200\n"
-      "heddle generate --checkpoint=runs/8b --tokenizer=llama --prompt='Once upon a time' --stream";
+      "heddle generate --checkpoint=runs/8b --tokenizer=llama --prompt='Once upon a time' "
+      "--stream\n"
+      "heddle generate --checkpoint=runs/8b --prompt='Q: Why?' --temperature=0.7 --top_p=0.9 "
+      "--stop='Q:'";
 
   std::string folder;
   std::optional<int64_t> step;
@@ -35,6 +41,8 @@ struct GenerateCommand {
   std::string tokenizer;
   run::GenerateOptions options = {.tokens = 100};
   int64_t seed = 0;
+  int64_t threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
+  std::vector<std::string> stops;
   bool stream = false;
   bool json = false;
 
@@ -53,7 +61,14 @@ struct GenerateCommand {
                  "probabilities)");
     flags.Option("--top_k", options.top_k, "sample from the K most likely tokens (0: from all)",
                  {.least = 0});
+    flags.Option("--top_p", options.top_p,
+                 "sample from the fewest most likely tokens whose probabilities sum to P (1: from "
+                 "all); applies after --top_k");
+    flags.Option("--stop=TEXT", stops,
+                 "end the text before this string, which may span tokens; may be repeated");
     flags.Option("--seed", seed, "seed of the sampling", {.least = 0});
+    flags.Option("--threads", threads, "threads; tokens do not depend on it",
+                 {.least = 1, .most = 1024});
     flags.Switch("--stream", stream, "print the text while it is generated");
     flags.Switch("--json", json, "print tokens and text as JSON");
   }
@@ -64,6 +79,7 @@ struct GenerateCommand {
   // Null if tokens are bytes or numbers.
   Result<Tokenizer> OpenTokenizer(const SavedJob& job) const;
   Result<std::vector<int64_t>> Prompt(const SavedJob& job, const Tokenizer& tokenizer) const;
+  Status Check() const;
 };
 
 // Turns tokens after a prompt into what the command prints of them.
@@ -101,6 +117,8 @@ Result<GenerateCommand::Tokenizer> GenerateCommand::OpenTokenizer(const SavedJob
   if (job.text && !tokenizer.empty())
     return Error(Diag::kUsage, "--tokenizer has no effect: the tokens of this model are bytes");
   std::string path = tokenizer.empty() ? job.tokenizer : tokenizer;
+  if (path.empty() && !job.text && !stops.empty())
+    return Error(Diag::kUsage, "--stop needs text; --tokenizer names a tokenizer for it");
   if (path.empty()) return Tokenizer();
   HEDDLE_TRY(Tokenizer opened, run::Tokenizer::Open(path));
   HEDDLE_RETURN_IF_ERROR(opened->CheckFits(job.model->config.vocab_size));
@@ -139,9 +157,19 @@ Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job,
   return tokens;
 }
 
-Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
+Status GenerateCommand::Check() const {
   if (stream && json) return Error(Diag::kUsage, "--stream has no effect with --json");
+  if (options.top_p <= 0 || options.top_p > 1)
+    return Error(Diag::kBadChoice, "--top_p is {}; it is a probability above 0, at most 1",
+                 options.top_p);
+  if (std::ranges::find(stops, "") != stops.end()) return Error(Diag::kUsage, "--stop is empty");
+  return Done{};
+}
+
+Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
+  HEDDLE_RETURN_IF_ERROR(Check());
   run::MakeExact();
+  at::set_num_threads(static_cast<int>(threads));
   HEDDLE_TRY(SavedJob job, OpenSavedJob(folder, step));
   for (const std::string& note : job.notes) streams.err << note << "\n";
   HEDDLE_TRY(Tokenizer opened, OpenTokenizer(job));
@@ -152,25 +180,33 @@ Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
   if (opened != nullptr && opened->document_end()) how.end = *opened->document_end();
   Continuation continuation(opened.get(), job.text, begin);
   bool text = job.text || opened != nullptr;
+  run::StopText stop(stops);
   size_t shown = 0;
-  if (stream) {
-    if (text) streams.out << prompt << std::flush;
-    how.on_token = [&](std::span<const int64_t> made) {
-      Result<std::string> now = continuation.Settled(made);
-      if (!now.ok() || now->size() <= shown) return;
-      streams.out << now->substr(shown) << std::flush;
-      shown = now->size();
-    };
-  }
+  if (stream && text) streams.out << prompt << std::flush;
+  auto show = [&](std::span<const int64_t> made) {
+    Result<std::string> now = continuation.Settled(made);
+    if (!now.ok()) return true;
+    std::optional<size_t> end = stop.Find(*now);
+    size_t settled = end ? *end : stop.Settled(*now);
+    if (stream && settled > shown) {
+      streams.out << now->substr(shown, settled - shown) << std::flush;
+      shown = settled;
+    }
+    return !end;
+  };
+  if (stream || !stops.empty()) how.on_token = show;
   Result<std::vector<int64_t>> made = run::Generate(*job.model, job.params, begin, how);
   if (!made.ok()) {
     Report(made.diagnostics(), streams);
     return ExitCode::kFault;
   }
   HEDDLE_TRY(std::string all, continuation.Text(*made));
+  std::optional<size_t> stopped = stop.Find(all);
+  if (stopped) all.resize(*stopped);
   if (json) {
     nlohmann::ordered_json out = {{"step", job.step}, {"prompt", begin}, {"tokens", *made}};
     if (text) out["text"] = all;
+    if (!stops.empty()) out["stopped"] = stopped.has_value();
     PrintJson(out, streams);
   } else if (stream) {
     streams.out << all.substr(std::min(shown, all.size())) << "\n";

@@ -42,6 +42,9 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
   HEDDLE_RETURN_IF_ERROR(flags.Read("train", args));
   // One sequence, regardless of the job's batch.
   job.flags->options.model.local_batch_size = 1;
+  // Whatever trained it, its tensors are on the CPU.
+  job.flags->options.model.device = run::Target::kCpu;
+  job.flags->options.model.attention = run::AttentionKind::kFastest;
   // Its text is one document.
   job.flags->options.model.document_attention = false;
   HEDDLE_TRY(run::SavedRunState run, run::ReadRunState(*found));
