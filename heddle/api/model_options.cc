@@ -85,10 +85,16 @@ run::AttentionKind Resolved(const run::ModelConfig& config, const run::StepNumer
 }
 
 // Only the kernels of flash attention can have a part of the queries.
-Status CheckSplitsQueries(const run::ModelConfig& config, const run::StepNumerics& numerics) {
+Status CheckSplitsQueries(const run::ModelConfig& config, int64_t seq_len,
+                          const run::StepNumerics& numerics) {
   if (config.family->attention == nullptr)
     return Error(Diag::kBadChoice, "{} has no attention, so ranks cannot share its positions",
                  config.family->name);
+  if (config.windowed(seq_len))
+    return Error(Diag::kBadChoice,
+                 "sequences have {} tokens, more than the window of {} (model.window), so ranks "
+                 "cannot share their positions",
+                 seq_len, config.window);
   run::AttentionKind kind = Resolved(config, numerics);
   bool cudnn = kind == run::AttentionKind::kCudnn && !numerics.splits_queries;
   if (cudnn || kind == run::AttentionKind::kFlash) return Done{};
@@ -165,7 +171,8 @@ Result<run::StepNumerics> ModelOptions::Numerics(const run::ModelConfig& config)
         "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
   numerics.splits_queries = splits_queries || document_attention;
-  if (splits_queries || splits_heads) HEDDLE_RETURN_IF_ERROR(CheckSplitsQueries(config, numerics));
+  if (splits_queries || splits_heads)
+    HEDDLE_RETURN_IF_ERROR(CheckSplitsQueries(config, seq_len, numerics));
   numerics.loss_divisor = loss_divisor;
   numerics.z_loss = z_loss;
   numerics.aux_loss = aux_loss;

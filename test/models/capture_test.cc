@@ -31,11 +31,14 @@ struct Case {
   const char* flavor;
   DType compute;
   run::AttentionKind attention;
+  int64_t window = 0;
 };
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) {
-  return fmt::format("{}_{}_{}_{}", info.param.family, info.param.flavor, Name(info.param.compute),
-                     info.param.attention == run::AttentionKind::kFlash ? "flash" : "math");
+  return fmt::format("{}_{}_{}_{}{}", info.param.family, info.param.flavor,
+                     Name(info.param.compute),
+                     info.param.attention == run::AttentionKind::kFlash ? "flash" : "math",
+                     info.param.window > 0 ? "_window" : "");
 }
 
 bool SameBits(const at::Tensor& a, const at::Tensor& b) {
@@ -52,6 +55,7 @@ class CaptureTest : public testing::TestWithParam<Case> {
     const Case& c = GetParam();
     run::ModelConfig config = *run::FindModel(c.family, c.flavor);
     if (c.compute == DType::kBF16) MakeNarrow(config);
+    config.window = c.window;
     // Uses whole debug models, except for the one with 300 million parameters.
     if (config.moe.experts > 16) {
       config.moe.experts = 16;
@@ -222,6 +226,8 @@ constexpr Case kCases[] = {
     {"llama3", "debugmodel", DType::kF32, run::AttentionKind::kMath},
     {"llama3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
     {"llama3", "debugmodel", DType::kBF16, run::AttentionKind::kMath},
+    {"mistral", "debugmodel", DType::kF32, run::AttentionKind::kMath, /*window=*/5},
+    {"mistral", "debugmodel", DType::kBF16, run::AttentionKind::kMath, /*window=*/5},
     {"qwen3", "debugmodel", DType::kF32, run::AttentionKind::kFlash},
     {"qwen3", "debugmodel", DType::kF32, run::AttentionKind::kMath},
     {"qwen3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},

@@ -76,7 +76,8 @@ TEST(Models, RefuseSizesThatDoNotFit) {
   EXPECT_EQ(kind("llama3", {{"head_dim", 15}}), Diag::kModelSize);
   EXPECT_EQ(kind("deepseek_v3", {{"moe.top_k", 9}}), Diag::kModelSize);
   EXPECT_EQ(kind("deepseek_v3", {{"mla.rope_dim", 3}}), Diag::kModelSize);
-  EXPECT_EQ(kind("mistral", {{"window", 16}}, {.seq_len = 17}), Diag::kModelSize);
+  EXPECT_EQ(kind("mistral", {{"window", 16}}, {.seq_len = 17, .documents = true}),
+            Diag::kModelSize);
   EXPECT_EQ(kind("qwen2", {{"moe.experts", 8}}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 0}), Diag::kModelSize);
   EXPECT_EQ(kind("llama3", {}, {.batch = 1, .seq_len = 0}), Diag::kModelSize);

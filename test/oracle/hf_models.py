@@ -31,8 +31,10 @@ MODELS = [
     ("Llama", dict(num_key_value_heads=4, head_dim=8, rope_theta=10000.0, tie_word_embeddings=True), "100KB"),
     ("Mistral", dict(num_key_value_heads=2, head_dim=32, rope_theta=1e6, sliding_window=None), "5GB"),
     ("Mistral", dict(num_key_value_heads=2, rope_theta=1e4), "5GB"),  # A window of 4096.
+    ("Mistral", dict(num_key_value_heads=2, rope_theta=1e4, sliding_window=16), "5GB"),
     ("Mixtral", dict(num_key_value_heads=2, num_local_experts=4), "5GB"),
-    ("Mixtral", dict(num_key_value_heads=2, num_local_experts=6, num_experts_per_tok=3, rope_theta=1e4), "200KB"),
+    ("Mixtral", dict(num_key_value_heads=2, num_local_experts=6, num_experts_per_tok=3, rope_theta=1e4,
+                     sliding_window=20), "200KB"),
     ("Qwen2", dict(num_key_value_heads=2, rope_theta=1e6, tie_word_embeddings=True), "5GB"),
     ("Qwen2", dict(num_key_value_heads=1, rope_theta=1e6, rope_scaling=YARN), "5GB"),
     ("Qwen3", dict(num_key_value_heads=2, head_dim=32, rope_theta=1e6, tie_word_embeddings=True), "5GB"),
@@ -44,7 +46,7 @@ MODELS = [
     ("Olmo2", dict(num_key_value_heads=2, pad_token_id=None, rope_theta=5e5), "5GB"),
     ("Olmo2", dict(num_key_value_heads=4, pad_token_id=None, tie_word_embeddings=True, rope_theta=1e4), "100KB"),
     ("Phi3", dict(num_key_value_heads=2, pad_token_id=None, rope_theta=250000.0), "5GB"),
-    ("Phi3", dict(num_key_value_heads=4, pad_token_id=None, sliding_window=64), "100KB"),
+    ("Phi3", dict(num_key_value_heads=4, pad_token_id=None, sliding_window=16), "100KB"),
     ("DeepseekV3", dict(q_lora_rank=40, rope_scaling=dict(YARN, mscale=0.8, mscale_all_dim=0.6), **MIXTURE, **LATENT), "5GB"),
     ("DeepseekV3", dict(q_lora_rank=None, norm_topk_prob=False, **MIXTURE, **LATENT), "200KB"),
 ]
@@ -55,7 +57,8 @@ EXPERTS = ["--model.moe.experts=8", "--model.moe.top_k=2", "--model.moe.ffn_dim=
 OWN = [
     ("LlamaForCausalLM", ["--model=llama3", "--flavor=1B", "--model.n_kv_heads=2", "--model.rope_scaling.original_length=64"]),
     ("LlamaForCausalLM", ["--model=llama2", "--flavor=7B", "--model.n_kv_heads=2"]),
-    ("MistralForCausalLM", ["--model=mistral", "--flavor=7B-v0.1", "--model.n_kv_heads=2", "--model.head_dim=24"]),
+    ("MistralForCausalLM", ["--model=mistral", "--flavor=7B-v0.1", "--model.n_kv_heads=2", "--model.head_dim=24",
+                            "--model.window=16"]),
     ("MixtralForCausalLM", ["--model=mixtral", "--flavor=8x7B", "--model.n_kv_heads=2", "--model.moe.ffn_dim=96"]),
     ("Qwen2ForCausalLM", ["--model=qwen2", "--flavor=7B", "--model.n_kv_heads=2"]),
     ("Olmo2ForCausalLM", ["--model=olmo2", "--flavor=7B", "--model.n_kv_heads=2"]),

@@ -20,6 +20,7 @@ struct Case {
   const Family* family;
   std::string flavor;
   AttentionKind attention;
+  int64_t window = 0;
 };
 
 std::vector<Case> Cases() {
@@ -32,6 +33,8 @@ std::vector<Case> Cases() {
         cases.push_back({family, config.flavor, AttentionKind::kMath});
     }
   }
+  cases.push_back({FindModel("mistral", "debugmodel")->family, "debugmodel",
+                   AttentionKind::kFastest, /*window=*/5});
   return cases;
 }
 
@@ -101,8 +104,8 @@ TEST_P(GenerateTest, TheCacheGivesTheLogitsOfTheFullForward) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GenerateTest, testing::ValuesIn(Cases()), [](const auto& info) {
-  return fmt::format("{}_{}_{}", info.param.family->name, info.param.flavor,
-                     Name(info.param.attention));
+  return fmt::format("{}_{}_{}_window{}", info.param.family->name, info.param.flavor,
+                     Name(info.param.attention), info.param.window);
 });
 
 int64_t Draw(std::vector<double> probabilities, GenerateOptions options, uint64_t number) {

@@ -91,8 +91,7 @@ struct ModelConfig {
   int64_t vocab_size = 0;
   // The longest context of the published model. Does not affect the computation.
   int64_t max_length = 131072;
-  // Number of positions that a query attends to, its own included; 0: all before it. Longer
-  // sequences are refused, so it does not affect the computation.
+  // Number of positions that a query attends to, its own included; 0: all before it.
   int64_t window = 0;
   bool tied = false;
   double norm_eps = 1e-5;
@@ -103,6 +102,8 @@ struct ModelConfig {
   int64_t head_size() const { return head_dim != 0 ? head_dim : dim / n_heads; }
   // Elements of a query or key head. Latent attention has its own head size.
   int64_t query_size() const { return mla.kv_rank > 0 ? mla.nope_dim + mla.rope_dim : head_size(); }
+  // Whether sequences are longer than the window.
+  bool windowed(int64_t seq_len) const { return window > 0 && seq_len > window; }
   bool is_moe_layer(int64_t layer) const { return moe.experts > 0 && layer >= moe.dense_layers; }
 };
 

@@ -75,7 +75,7 @@ at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig&
   at::Tensor v = heads("wv");
   q = rotate(q, "q_norm").transpose(1, 2);
   k = rotate(k, "k_norm").transpose(1, 2);
-  at::Tensor out = Attend(weights, q, k, v.transpose(1, 2), std::nullopt);
+  at::Tensor out = Attend(weights, q, k, v.transpose(1, 2), std::nullopt, config.window);
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 

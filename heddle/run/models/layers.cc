@@ -21,6 +21,7 @@
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
@@ -29,6 +30,7 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -153,18 +155,41 @@ struct DocumentAttention : torch::autograd::Function<DocumentAttention> {
 };
 
 at::Tensor CpuAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                        std::optional<double> scale, bool causal = true) {
-  return std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal,
-                                                                     std::nullopt, scale));
+                        std::optional<double> scale, bool causal = true,
+                        const std::optional<at::Tensor>& mask = std::nullopt) {
+  return std::get<0>(
+      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, mask, scale));
+}
+
+// Returns whether each query, a row, attends to each key: to its position and `window - 1` before
+// it.
+at::Tensor WindowMask(const at::Tensor& query, int64_t window) {
+  at::Tensor all = at::ones({query.size(2), query.size(2)}, query.options().dtype(at::kBool));
+  return all.tril().triu(1 - window);
+}
+
+at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          std::optional<double> scale, Target target) {
+  if (target == Target::kCpu) return CpuAttention(query, key, value, scale);
+  return std::get<0>(at::_scaled_dot_product_flash_attention(
+      query, key, value, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale));
 }
 
 // A forward has all positions of the sequence, or the last.
 at::Tensor CachedAttention(AttentionCache& cache, const at::Tensor& query, const at::Tensor& key,
-                           const at::Tensor& value, std::optional<double> scale) {
+                           const at::Tensor& value, std::optional<double> scale, int64_t window) {
   auto [keys, values] = cache.Append(key, value);
-  bool all = query.size(2) == keys.size(2);
-  HEDDLE_CHECK(all || query.size(2) == 1, "several queries continue a sequence");
-  return CpuAttention(query, keys, values, scale, /*causal=*/all);
+  int64_t positions = keys.size(2);
+  if (query.size(2) == 1) {
+    int64_t first = window > 0 ? std::max<int64_t>(0, positions - window) : 0;
+    return CpuAttention(query, keys.slice(2, first), values.slice(2, first), scale,
+                        /*causal=*/false);
+  }
+  HEDDLE_CHECK(query.size(2) == positions, "several queries continue a sequence");
+  if (window == 0 || positions <= window) return CpuAttention(query, keys, values, scale);
+  at::Tensor mask = at::zeros({1, 1, positions, positions}, query.options());
+  mask.masked_fill_(WindowMask(query, window).logical_not(), -INFINITY);
+  return CpuAttention(query, keys, values, scale, /*causal=*/false, mask);
 }
 
 }  // namespace
@@ -302,18 +327,20 @@ AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics) 
 }
 
 at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at::Tensor& key,
-                  const at::Tensor& value, std::optional<double> scale) {
+                  const at::Tensor& value, std::optional<double> scale, int64_t window) {
   const StepNumerics& numerics = weights.numerics();
   AttentionKind kind = numerics.attention;
   if (kind == AttentionKind::kFastest) kind = FastestAttention(query.size(3), numerics);
   bool cached = weights.cache() != nullptr;
   if (kind == AttentionKind::kMath && !cached) {
     bool grouped = query.size(1) != key.size(1);
+    std::optional<at::Tensor> mask;
+    if (window > 0 && query.size(2) > window) mask = WindowMask(query, window);
     return std::get<0>(at::_scaled_dot_product_attention_math(
-        query, key, value, std::nullopt, 0.0, /*is_causal=*/true, std::nullopt, scale, grouped));
+        query, key, value, mask, 0.0, /*is_causal=*/!mask, std::nullopt, scale, grouped));
   }
   auto fused = [&](const at::Tensor& values) {
-    if (cached) return CachedAttention(*weights.cache(), query, key, values, scale);
+    if (cached) return CachedAttention(*weights.cache(), query, key, values, scale, window);
     at::Tensor documents = weights.documents();
     if (weights.attention()) return weights.attention()({query, key, values, documents, scale});
     if (documents.defined()) return DocumentAttention::apply(query, key, values, documents, scale);

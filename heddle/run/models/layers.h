@@ -166,9 +166,10 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
 // order, so deterministic steps do not use it. Only flash can split queries.
 AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics);
 // Causal attention. `query` is [batch, heads, positions, size]; keys and values may have fewer
-// heads.
+// heads. A query attends to the last `window` positions, its own included (0: to all), which math
+// supports.
 at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at::Tensor& key,
-                  const at::Tensor& value, std::optional<double> scale);
+                  const at::Tensor& value, std::optional<double> scale, int64_t window = 0);
 // Returns the cross entropy in f32 plus `z_loss` times the squared log-normalizers, summed over the
 // tokens whose label counts. `logits` is [batch, positions, vocabulary].
 at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss = 0);

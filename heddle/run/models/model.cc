@@ -56,13 +56,6 @@ at::Tensor Rotations(const Model& model, int64_t size) {
 
 // Logits are the largest activation. This limit keeps their bytes far below the range of 64 bits.
 Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
-  if (config.window > 0 && batch.seq_len > config.window)
-    return Error(
-        Diag::kModelSize,
-        "sequences have {} tokens, but the model attends to the last {} only (model.window), "
-        "which Heddle's kernels of attention do not support; use --training.seq_len={} or "
-        "less, or --model.window=0 to attend to all",
-        batch.seq_len, config.window, config.window);
   constexpr int64_t kMostTokens = int64_t{1} << 40;
   int64_t tokens = 0;
   bool fits = batch.batch >= 1 && batch.seq_len >= 1 &&
@@ -74,6 +67,27 @@ Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
                "a batch has {} sequences of {} tokens; both must be at least 1, and all tokens at "
                "most 2^40",
                batch.batch, batch.seq_len);
+}
+
+// Only attention composed of matmuls and a softmax has windows.
+Status ChooseForWindow(const ModelConfig& config, const BatchConfig& batch,
+                       StepNumerics& numerics) {
+  if (!config.windowed(batch.seq_len)) return Done{};
+  bool math =
+      numerics.attention == AttentionKind::kFastest || numerics.attention == AttentionKind::kMath;
+  if (!math || numerics.splits_queries || batch.documents)
+    return Error(Diag::kModelSize,
+                 "sequences have {} tokens, but the model attends to the last {} only "
+                 "(model.window), which {} does not support; use --training.seq_len={} or less, or "
+                 "--model.window=0 to attend to all",
+                 batch.seq_len, config.window,
+                 batch.documents ? "--training.document_attention"
+                 : numerics.splits_queries
+                     ? "context parallelism"
+                     : fmt::format("--attention={}", Name(numerics.attention)),
+                 config.window);
+  numerics.attention = AttentionKind::kMath;
+  return Done{};
 }
 
 Status CheckParams(std::span<const ParamSpec> params) {
@@ -119,9 +133,11 @@ int64_t Model::parameter_count() const {
 }
 
 Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
-                        const StepNumerics& numerics) {
+                        const StepNumerics& given) {
+  StepNumerics numerics = given;
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
+  HEDDLE_RETURN_IF_ERROR(ChooseForWindow(config, batch, numerics));
   Model model{config, batch, numerics, {}, {}, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);

@@ -98,7 +98,7 @@ Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   if (model.load_path.empty())
     return Error(Diag::kUsage,
                  "no weights to export; give --checkpoint or --checkpoint.initial_load_path");
-  // Weights do not depend on the length of sequences, which the window of a model limits.
+  // Weights do not depend on the length of sequences, which a window may limit.
   ModelOptions shortest = model;
   shortest.seq_len = 1;
   HEDDLE_TRY(run::Model made, shortest.Make());

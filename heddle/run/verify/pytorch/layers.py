@@ -86,13 +86,19 @@ def rotate_halves(x, rotations):
 # --- Attention.
 
 
-def attend(q, k, v, context, scale=None):
-    """Causal attention. In deterministic mode PyTorch never chooses cuDNN, so it is called
+def attend(q, k, v, context, scale=None, window=0):
+    """Causal attention, to the last `window` positions (0: to all). In deterministic mode PyTorch never chooses cuDNN, so it is called
     directly."""
     size = v.shape[-1]
     if context.attention != "math" and size != q.shape[-1]:
         # The fused kernels need values as wide as queries.
         v = F.pad(v, (0, q.shape[-1] - size))
+    length = q.shape[2]
+    if 0 < window < length:
+        mask = torch.ones(length, length, dtype=torch.bool, device=q.device).tril().triu(1 - window)
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale,
+                                                  enable_gqa=q.shape[1] != k.shape[1])
     if context.positions:
         return positions.attend(q, k, v, context.documents, context.positions, scale)[..., :size]
     if context.documents is not None:

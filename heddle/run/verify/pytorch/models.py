@@ -24,7 +24,7 @@ class Attention(nn.Module):
 
     def __init__(self, m, context):
         super().__init__()
-        self.context = context
+        self.context, self.window = context, m["window"]
         self.size = m["head_dim"] or m["dim"] // m["n_heads"]
         bias = m["family"] == "qwen2"
         self.wq = linear(m["dim"], m["n_heads"] * self.size, bias)
@@ -53,7 +53,7 @@ class Attention(nn.Module):
                 q, k = self.q_norm(q), self.k_norm(k)
             q, k = (self.rotate(t, rotations) for t in (q, k))
         q, k = q.transpose(1, 2), k.transpose(1, 2)
-        out = attend(q, k, v.transpose(1, 2), self.context)
+        out = attend(q, k, v.transpose(1, 2), self.context, window=self.window)
         return self.wo(out.transpose(1, 2).reshape(*x.shape[:2], -1))
 
 
