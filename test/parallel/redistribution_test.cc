@@ -119,6 +119,7 @@ int64_t Moved(const Placement& from, const Placement& to, const Dims& dims, cons
       case CollectiveKind::kReduceScatter: moved += held - next; break;
       case CollectiveKind::kAllReduce: moved += 2 * sent; break;
       case CollectiveKind::kAllToAll: moved += sent; break;
+      case CollectiveKind::kShift: moved += held; break;
     }
   }
   return moved;

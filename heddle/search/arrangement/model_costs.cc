@@ -31,7 +31,8 @@ Bytes WeightsOf(const Graph& graph, const Layers& layers) {
 }
 
 SharedCosts SharedOf(const Graph& graph, const Layers& layers, const price::GraphCosts& costs) {
-  SharedCosts out{.weights = WeightsOf(graph, layers)};
+  SharedCosts out;
+  out.weights = WeightsOf(graph, layers);
   Bytes params;
   for (const Input& input : graph.inputs()) {
     const bool param = input.role == InputRole::kParam;
@@ -97,8 +98,9 @@ SharedCosts& SharedCosts::operator+=(const SharedCosts& other) {
 Result<SmallModel> MeasureSmallModel(const Evaluation& step, const price::CostModel& model) {
   const Graph& graph = step.module.graphs[0];
   // Weights are gathered, and gradients reduced, once for all micro-batches. They slow down few.
-  HEDDLE_TRY(price::StepCosts costs,
-             price::FindStepCosts(step.module, graph, model, {.slowdown = 0}));
+  price::SimulateOptions options;
+  options.slowdown = 0;
+  HEDDLE_TRY(price::StepCosts costs, price::FindStepCosts(step.module, graph, model, options));
   HEDDLE_TRY(price::GraphCosts prices, model.Price(step.module, graph));
   const Layers layers = costs.layers;
   return SmallModel{.step = std::move(costs),

@@ -288,7 +288,8 @@ void PipelineSearch::TryOrder(SearchPoint point, const ModelCosts& costs, const 
                       point.first_positions);
   std::vector<int64_t> in_flight(schedule->ranks.size(), 1);
   if (predicted.Bounds(in_flight).any > Limit()) return;
-  PredictedPipeline out{.peak = evaluator_.costs().DevicePeak(predicted.Peak())};
+  PredictedPipeline out;
+  out.peak = evaluator_.costs().DevicePeak(predicted.Peak());
   if (out.least_peak() > budget_) return;
   price::PipelineTimes times = price::FindPipelineTimes(*schedule, of_stages);
   out.step = predicted.Step(times);

@@ -278,7 +278,9 @@ Result<ModelCosts> PointEvaluator::PipelineCosts(const SearchPoint& point) {
   SearchPoint small = point;
   small.reshard = "default";
   auto measure = [&](int64_t layers) -> Result<SmallModel> {
-    HEDDLE_TRY(Evaluation one, Finished(small, RequestFor(small, layers), Extent::kBounds));
+    HEDDLE_TRY(std::shared_ptr<const Module> lowered, Lowered(small, RequestFor(small, layers)));
+    HEDDLE_TRY(compile::Pipeline pipeline, ForLowered(BoundPipelineOf(small), small));
+    HEDDLE_TRY(Evaluation one, evaluator_.Run(*lowered, pipeline));
     return MeasureSmallModel(one, costs());
   };
   HEDDLE_TRY(SmallModel smaller, measure(model_.small_layers));
@@ -296,6 +298,7 @@ Result<StepOutcome> PointEvaluator::EvaluatePipeline(const SearchPoint& point,
   HEDDLE_RETURN_IF_ERROR(compile::Compile(module, plan, how));
   HEDDLE_TRY(SimulatedModule simulated, SimulateModule(Format(point), std::move(module), costs(),
                                                        {}, PipelineFactsOf(plan.decisions)));
+  HEDDLE_CHECK(simulated.pipeline.has_value(), "the graphs have no coordinates");
   const price::PipelineSimulation& pipeline = *simulated.pipeline;
   const price::Timeline& slowest = simulated.simulations[pipeline.slowest].timeline;
   StepOutcome out{.step = pipeline.step,
