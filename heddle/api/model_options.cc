@@ -78,12 +78,6 @@ Result<c10::Device> ModelOptions::Open(int64_t local_rank) const {
 
 namespace {
 
-run::AttentionKind Resolved(const run::ModelConfig& config, const run::StepNumerics& numerics) {
-  return numerics.attention == run::AttentionKind::kFastest
-             ? run::FastestAttention(config.query_size(), numerics)
-             : numerics.attention;
-}
-
 // Only the kernels of flash attention can have a part of the queries.
 Status CheckSplitsQueries(const run::ModelConfig& config, int64_t seq_len,
                           const run::StepNumerics& numerics) {
@@ -95,7 +89,9 @@ Status CheckSplitsQueries(const run::ModelConfig& config, int64_t seq_len,
                  "sequences have {} tokens, more than the window of {} (model.window), so ranks "
                  "cannot share their positions",
                  seq_len, config.window);
-  run::AttentionKind kind = Resolved(config, numerics);
+  run::AttentionKind kind = numerics.attention == run::AttentionKind::kFastest
+                                ? run::FastestAttention(config.query_size(), numerics)
+                                : numerics.attention;
   bool cudnn = kind == run::AttentionKind::kCudnn && !numerics.splits_queries;
   if (cudnn || kind == run::AttentionKind::kFlash) return Done{};
   if (numerics.attention != run::AttentionKind::kFastest)
@@ -114,17 +110,15 @@ Status CheckDocuments(const run::ModelConfig& config, const run::StepNumerics& n
     return Error(Diag::kBadChoice,
                  "--training.document_attention has no effect: {} has no attention",
                  config.family->name);
-  run::AttentionKind kind = Resolved(config, numerics);
-  if (kind == run::AttentionKind::kFlash) return Done{};
-  if (numerics.attention != run::AttentionKind::kFastest)
+  if (numerics.target == run::Target::kCuda)
     return Error(Diag::kBadChoice,
-                 "--attention is {}, which attends to all documents of a row; use "
-                 "--attention=flash with --training.document_attention",
-                 Name(kind));
+                 "--training.document_attention runs on cpu only yet, but the device is cuda; use "
+                 "{}=cpu, or --training.document_boundaries",
+                 kDeviceFlag);
+  if (numerics.attention != run::AttentionKind::kMath) return Done{};
   return Error(Diag::kBadChoice,
-               "--training.document_attention needs flash attention, which supports bf16 on cuda, "
-               "but --precision is {}",
-               Name(numerics.compute));
+               "--attention is math, which attends to all documents of a row; use "
+               "--attention=flash with --training.document_attention");
 }
 
 }  // namespace
@@ -170,7 +164,7 @@ Result<run::StepNumerics> ModelOptions::Numerics(const run::ModelConfig& config)
         "--attention=cudnn does not repeat the bits of gradients; use --attention=flash, or "
         "--debug.deterministic=false with `heddle train`");
   numerics.deterministic = deterministic;
-  numerics.splits_queries = splits_queries || document_attention;
+  numerics.splits_queries = splits_queries;
   if (splits_queries || splits_heads)
     HEDDLE_RETURN_IF_ERROR(CheckSplitsQueries(config, seq_len, numerics));
   numerics.loss_divisor = loss_divisor;

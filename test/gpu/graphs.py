@@ -33,7 +33,6 @@ JOBS = {
                                    "--parallelism.data_parallel_shard_degree=4"], True),
     "large vocabulary, gathered logits": (["--model=llama3", "--precision=bf16", "--model.vocab_size=32000",
                                            "--parallelism.tensor_parallel_degree=4", "--parallelism.enable_loss_parallel=false"], True),
-    "llama3, documents": (["--model=llama3", "--precision=bf16", "--training.document_attention"], False),
     "copies of weights": (["--model=llama3", "--precision=bf16", *LARGE], True),
     "copies, 4 batches": (["--model=llama3", "--precision=bf16", *LARGE, "--training.global_batch_size=8"], True),
     "copies, validated": (["--model=llama3", "--precision=bf16", *LARGE, "--validation.interval=2", "--validation.steps=1"], True),

@@ -34,8 +34,6 @@ JOBS = {
     "cp=2, all-gather": context(2, "allgather", BF16, *SMALL),
     "cp=4, all-gather": context(4, "allgather", BF16, *SMALL),
     "cp=2, ulysses": context(2, "ulysses", BF16, *SMALL),
-    "documents": [*SMALL, BF16, "--training.document_attention", "--training.seq_len=64"],
-    "cp=2, documents": context(2, "allgather", BF16, *SMALL, "--training.document_attention"),
     "cp=2 x dp=2, qwen3": context(2, "allgather", BF16, DP2, "--model=qwen3", "--flavor=debugmodel"),
     "tp=2 x dp=2": [*SMALL, BF16, DP2, "--parallelism.tensor_parallel_degree=2", "--training.seq_len=64"],
     "ep=2 x dp=2": [*EXPERTS, BF16, DP2, "--parallelism.expert_parallel_degree=2", "--training.seq_len=64"],

@@ -103,7 +103,7 @@ std::vector<Piece> PiecesOf(const QueryPart& part, int64_t rows) {
       pieces.push_back({0, rows, range.at, range.positions, 0});
     return pieces;
   }
-  at::Tensor documents = part.documents.cpu().contiguous();
+  at::Tensor documents = part.documents.contiguous();
   std::span<const int64_t> places(documents.const_data_ptr<int64_t>(),
                                   static_cast<size_t>(documents.numel()));
   auto length = static_cast<size_t>(documents.size(1));
