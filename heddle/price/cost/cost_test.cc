@@ -167,7 +167,7 @@ TEST(Kernel, StepsOfARingComputeWhatTheyLeave) {
         (*model.Price(module, module.graphs[0])).nodes[NodeId(0)].compute.value);
   };
   double own = time("", 0);
-  EXPECT_NEAR(own / time("", 1), 0.5, 0.06);
+  EXPECT_NEAR(own / time("", 1), 0.5, 0.1);
   EXPECT_NEAR(time(" headtail", 1) / own, 1, 0.06);
   EXPECT_EQ(time(" headtail", 0), own);
 }
@@ -176,7 +176,8 @@ TEST(Collective, AShiftIsATransferBetweenNeighbours) {
   auto time = [](std::string_view mesh, std::string_view over) {
     std::string text = fmt::format(
         "heddle 1 local\nmesh [{}]\ngraph @g(%x: bf16[1048576]) -> () {{\n"
-        "  %s! = comm.shift(%x, over=[{}], why=context)\n}}\n",
+        "  %s! = comm.shift(%x, over=[{}], why=context)\n"
+        "  %s = comm.wait(%s!)\n}}\n",
         mesh, over);
     Module module = *ParseModule(text, "test", Ops());
     CostModel model = *CostModel::Make(*LoadCluster("h100-8x"), {});
