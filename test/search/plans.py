@@ -37,7 +37,9 @@ def check_plan(heddle, folder, number, row):
     run(heddle, "capture", *MODEL, f"--training.local_batch_size={SEQUENCES // row['micro_batches']}", "-o", graph)
     local = run(heddle, "parallelize", graph, f"--plan={path}")
     check(f"mesh {row['mesh']}" in local or row["mesh"] in local, f"{path.name}: the local graph has another mesh")
-    sequences = SEQUENCES // row["micro_batches"] // (row["dp_replicate"] * row["dp_shard"])
+    sequences = SEQUENCES // (row["dp_replicate"] * row["dp_shard"])
+    if row["pp"] == 1:
+        sequences //= row["micro_batches"]
     planned = json.loads(run(heddle, "plan", *MODEL, f"--training.local_batch_size={sequences}", f"--plan={path}", "--json"))
     check(planned["ranks"] == DEVICES, f"{path.name}: heddle plan sees {planned['ranks']} ranks")
 

@@ -280,18 +280,24 @@ void PipelineSearch::TryOrder(SearchPoint point, const ModelCosts& costs, const 
   point.schedule = schedule->name;
   point.first_positions = price::BalanceStages(costs.positions, stages);
   const price::Cluster& cluster = evaluator_.costs().cluster();
-  // Otherwise some transfers stay within a node, and a bound assumes that all do.
-  const bool between_nodes = arrangement.coordinate_ranks() >= cluster.devices_per_node;
-  price::PipelineCosts of_stages = price::SumOfStages(
-      costs.positions, costs.every_stage, point.first_positions, cluster, between_nodes);
-  Predicted predicted(evaluator_.costs(), arrangement, *schedule, of_stages, costs,
+  auto stages_with = [&](bool between_nodes) {
+    return price::SumOfStages(costs.positions, costs.every_stage, point.first_positions, cluster,
+                              between_nodes);
+  };
+  // If some transfers leave a node and others do not, the slow ones decide how long a step takes.
+  // A bound assumes that all are fast.
+  const int64_t ranks = arrangement.coordinate_ranks();
+  const price::PipelineCosts least = stages_with(ranks >= cluster.devices_per_node);
+  const price::PipelineCosts likely =
+      stages_with(ranks * arrangement.pipeline > cluster.devices_per_node);
+  Predicted predicted(evaluator_.costs(), arrangement, *schedule, least, costs,
                       point.first_positions);
   std::vector<int64_t> in_flight(schedule->ranks.size(), 1);
   if (predicted.Bounds(in_flight).any > Limit()) return;
   PredictedPipeline out;
   out.peak = evaluator_.costs().DevicePeak(predicted.Peak());
   if (out.least_peak() > budget_) return;
-  price::PipelineTimes times = price::FindPipelineTimes(*schedule, of_stages);
+  price::PipelineTimes times = price::FindPipelineTimes(*schedule, likely);
   out.step = predicted.Step(times);
   if (out.step > Limit()) return;
   for (size_t rank = 0; rank < in_flight.size(); ++rank)
