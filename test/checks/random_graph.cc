@@ -236,9 +236,17 @@ class LocalWriter {
                                  kGroups[dice_.Pick(4)], op),
                      kinds);
       }
-      case 1:
-        return Start(fmt::format("comm.all_gather({}, over=[{}], why=tensor)", Two(kPart), group),
-                     {kSquare, kSquare});
+      case 1: {
+        if (dice_.Pick(3) != 0)
+          return Start(fmt::format("comm.all_gather({}, over=[{}], why=tensor)", Two(kPart), group),
+                       {kSquare, kSquare});
+        // A product that reads gathered rows.
+        std::string name = Fresh();
+        body_ += fmt::format(
+            "  %{0}! = comm.all_gather({1}, over=[{2}], why=tensor)\n  %{0} = comm.wait(%{0}!)\n",
+            name, Any(kPart), group);
+        return Say(kSquare, fmt::format("aten.mm(%{}, {})", name, Any(kSquare)));
+      }
       case 2:
         return Start(fmt::format("comm.reduce_scatter({}, over=[{}], why=grad{})", Any(kSquare),
                                  group, Unit()),

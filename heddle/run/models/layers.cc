@@ -1,6 +1,7 @@
 #include "heddle/run/models/layers.h"
 
 #include <cmath>
+#include <limits>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_rms_norm.h>
@@ -16,12 +17,12 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ne.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
@@ -30,7 +31,6 @@
 #include <ATen/ops/sum.h>
 #include <ATen/ops/view_as_complex.h>
 #include <ATen/ops/view_as_real.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
@@ -161,11 +161,11 @@ at::Tensor CpuAttention(const at::Tensor& query, const at::Tensor& key, const at
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, mask, scale));
 }
 
-// Returns whether each query, a row, attends to each key: to its position and `window - 1` before
-// it.
+// The additive mask of queries, the rows, that attend to their position and `window - 1` before it.
 at::Tensor WindowMask(const at::Tensor& query, int64_t window) {
-  at::Tensor all = at::ones({query.size(2), query.size(2)}, query.options().dtype(at::kBool));
-  return all.tril().triu(1 - window);
+  at::Tensor none = at::full({query.size(2), query.size(2)},
+                             -std::numeric_limits<double>::infinity(), query.options());
+  return at::add(none.triu(1), none.tril(-window));
 }
 
 at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
@@ -187,8 +187,7 @@ at::Tensor CachedAttention(AttentionCache& cache, const at::Tensor& query, const
   }
   HEDDLE_CHECK(query.size(2) == positions, "several queries continue a sequence");
   if (window == 0 || positions <= window) return CpuAttention(query, keys, values, scale);
-  at::Tensor mask = at::zeros({1, 1, positions, positions}, query.options());
-  mask.masked_fill_(WindowMask(query, window).logical_not(), -INFINITY);
+  at::Tensor mask = WindowMask(query, window).view({1, 1, positions, positions});
   return CpuAttention(query, keys, values, scale, /*causal=*/false, mask);
 }
 
