@@ -99,8 +99,10 @@ std::string Judge(const std::vector<std::string>& args, bool& accepted) {
     if (again.code != 0 || again.out != outcome.out) return "cleaning twice is not cleaning once";
   }
 #if HEDDLE_TORCH
+  // Passes keep sums of small whole numbers exact, but not attention that is merged from parts.
+  bool merges = outcome.out.find(Ops()[op::shard_merge_attention].name()) != std::string::npos;
   if (args[0] != "reduce" && KeepsNumbers(args))
-    return WhatDiffers(*ReadFile(args[1]), outcome.out, args[0] == "opt");
+    return WhatDiffers(*ReadFile(args[1]), outcome.out, args[0] == "opt" && !merges);
 #endif
   return "";
 }

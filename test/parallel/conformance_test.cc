@@ -284,9 +284,10 @@ bool ForEachCall(OpId op, Check check, Counts& counts) {
   return splits;
 }
 
-// Ops that name mesh axes work on shards; splitting another op makes them.
+// Ops that name mesh axes or need a local graph work on shards; splitting another op makes them.
 bool IsSplit(OpId op) {
-  return op != kOpaqueOp && Ops()[op].family != "comm" && Ops()[op].schema.Find("over") == nullptr;
+  return op != kOpaqueOp && Ops()[op].family != "comm" &&
+         Ops()[op].schema.Find("over") == nullptr && Ops()[op].def->view != View::kLocal;
 }
 
 TEST(Conformance, OfEveryOpInEverySplit) {
