@@ -12,8 +12,8 @@
 //   %o, %l = shard.merge_attention(%a, %m, %b, %n, dtype=bf16)
 //
 // Only two parts of keys and values exist at a time. In backward, gradients of keys and values
-// follow their part around the ring, one step later. Each rank adds its summand in f32, and one more
-// shift returns the sum to the part's own rank. The scatter of the sums is dropped.
+// follow their part around the ring, one step later. Each rank adds its summand in f32, and one
+// more shift returns the sum to the part's own rank. The scatter of the sums is dropped.
 //
 // Merged results round differently from attention over all keys, so the plan asks for a ring
 // (`context [cp] ring`).
