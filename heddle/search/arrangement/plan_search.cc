@@ -92,10 +92,12 @@ void PlanSearch::Compare(const TriedPoint& tried, Candidate& candidate) {
 
 void PlanSearch::Report(std::string_view doing) const {
   if (!options_.progress) return;
-  size_t done = 0;
-  const TriedPoint* best = best_ ? &tried_[*best_] : nullptr;
-  for (const Candidate& candidate : candidates_) done += candidate.fate == Fate::kOpen ? 0 : 1;
-  options_.progress({done, candidates_.size(), doing, best});
+  size_t open = static_cast<size_t>(std::ranges::count(candidates_, Fate::kOpen, &Candidate::fate));
+  Report(doing, candidates_.size() - open, candidates_.size());
+}
+
+void PlanSearch::Report(std::string_view doing, size_t done, size_t all) const {
+  if (options_.progress) options_.progress({done, all, doing, best_ ? &tried_[*best_] : nullptr});
 }
 
 // Records a plan that does not compile.
@@ -104,19 +106,46 @@ void PlanSearch::Note(const SearchPoint& point, const Diagnostics& why) {
   if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(std::move(note));
 }
 
+// Points with one replica share their bounds, and those of one arrangement share lowered graphs.
 void PlanSearch::Bound() {
-  for (Candidate& candidate : candidates_) {
-    Report("bounds");
-    const SearchPoint shared = WithOneReplica(candidate.point);
-    Result<StepBounds> least = evaluator_.LeastBounds(shared);
-    if (!least.ok()) {
-      candidate.fate = Fate::kDone;
-      Note(shared, least.diagnostics());
-      continue;
-    }
-    candidate.least = *least;
-    if (candidate.least_peak() > options_.budget) candidate.fate = Fate::kBeaten;
+  using Bounds = std::map<SearchPoint, Result<StepBounds>>;
+  std::map<Arrangement, std::set<SearchPoint>> points;
+  size_t all = 0;
+  for (const Candidate& candidate : candidates_) {
+    SearchPoint shared = WithOneReplica(candidate.point);
+    all += points[shared.arrangement].insert(shared).second ? 1 : 0;
   }
+  auto bound_all = [this](const std::set<SearchPoint>& some) {
+    Bounds out;
+    for (const SearchPoint& point : some) out.emplace(point, evaluator_.LeastBounds(point));
+    return out;
+  };
+  Bounds bounds;
+  std::deque<std::future<Bounds>> running;
+  auto finish_first = [&] {
+    bounds.merge(running.front().get());
+    running.pop_front();
+    Report("bounds", bounds.size(), all);
+  };
+  for (const auto& [arrangement, some] : points) {
+    // Captures in this thread, because the host may not allow it in others. LeastBounds repeats an
+    // error.
+    (void)evaluator_.Capture(*some.begin(), PointEvaluator::Purpose::kBounds);
+    running.push_back(InThread([&bound_all, &some] { return bound_all(some); }));
+    if (running.size() == ThreadCount()) finish_first();
+  }
+  while (!running.empty()) finish_first();
+  for (Candidate& candidate : candidates_)
+    SetBounds(candidate, bounds.at(WithOneReplica(candidate.point)));
+}
+
+void PlanSearch::SetBounds(Candidate& candidate, const Result<StepBounds>& least) {
+  if (!least.ok()) {
+    candidate.fate = Fate::kDone;
+    return Note(WithOneReplica(candidate.point), least.diagnostics());
+  }
+  candidate.least = *least;
+  if (candidate.least_peak() > options_.budget) candidate.fate = Fate::kBeaten;
 }
 
 void PlanSearch::SetPromise(Candidate& candidate, Result<StepOutcome> promised) {
@@ -191,8 +220,10 @@ void PlanSearch::WorkAhead(const Candidate& current) {
       if (!has_begun && (next == nullptr || candidate.expected() < next->expected()))
         next = &candidate;
     }
+    if (next == nullptr) return;
     // Captures in this thread, because the host may not allow it in others.
-    if (next == nullptr || !evaluator_.Capture(next->point, !next->promise).ok()) return;
+    using enum PointEvaluator::Purpose;
+    if (!evaluator_.Capture(next->point, next->promise ? kTry : kPromise).ok()) return;
     const SearchPoint& point = next->point;
     if (next->promise) {
       tried_ahead_[point] = InThread([this, point] { return evaluator_.Try(point); });
@@ -294,7 +325,8 @@ void PlanSearch::AddAutomatic() {
     point.placed = PlacedBy::kAuto;
     // The solver splits positions and heads of any axis itself, with consecutive positions.
     point.arrangement.context_heads = arrangement.context > 1;
-    if (Status captured = evaluator_.Capture(point, /*for_promise=*/false); !captured.ok()) {
+    if (Status captured = evaluator_.Capture(point, PointEvaluator::Purpose::kTry);
+        !captured.ok()) {
       Note(point, captured.diagnostics());
       continue;
     }
@@ -353,7 +385,7 @@ void PlanSearch::AddPipelines() {
   for (size_t i = 0, next = 0; i < chosen.size(); ++i) {
     for (; next < chosen.size() && running.size() < ThreadCount(); ++next) {
       // Captures in this thread, because the host may not allow it in others. Try repeats an error.
-      (void)evaluator_.Capture(chosen[next], /*for_promise=*/false);
+      (void)evaluator_.Capture(chosen[next], PointEvaluator::Purpose::kTry);
       running.push_back(InThread([this, point = chosen[next]] { return evaluator_.Try(point); }));
     }
     Report("pipelines");

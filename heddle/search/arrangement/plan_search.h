@@ -116,6 +116,7 @@ class PlanSearch {
 
   ArrangementSpace Arrangeable() const;
   void Bound();
+  void SetBounds(Candidate& candidate, const Result<StepBounds>& least);
   Candidate* Next();
   void SetPromise(Candidate& candidate, Result<StepOutcome> promised);
   // The candidates of an arrangement are promised together: they share the lowered graphs of its
@@ -139,6 +140,7 @@ class PlanSearch {
   void Note(const SearchPoint& point, const Diagnostics& why);
   void Keep(TriedPoint tried);
   void Report(std::string_view doing) const;
+  void Report(std::string_view doing, size_t done, size_t all) const;
   std::vector<TriedPoint> Front() const;
 
   PlanSearchOptions options_;

@@ -144,14 +144,27 @@ compile::PlanDecisions PointEvaluator::DecisionsFor(const SearchPoint& point) co
   return out;
 }
 
-std::vector<int64_t> PointEvaluator::SmallLayers() const {
-  int64_t small = model_.small_layers + 1;
-  if (model_.layers <= small + 1) return {model_.layers};
-  return {small, small + 1};
+std::vector<int64_t> PointEvaluator::SmallLayers(int64_t least) const {
+  if (model_.layers <= least + 1) return {model_.layers};
+  return {least, least + 1};
 }
 
-Status PointEvaluator::Capture(const SearchPoint& point, bool for_promise) {
-  for (int64_t layers : for_promise ? SmallLayers() : std::vector{model_.layers}) {
+// With several micro-batches the optimizer, a small part, is left out, so that one graph serves
+// all.
+StepRequest PointEvaluator::BoundRequest(const SearchPoint& point, int64_t layers) const {
+  StepRequest request = RequestFor(point, layers);
+  request.updates = point.arrangement.micro_batches == 1;
+  return request;
+}
+
+Status PointEvaluator::Capture(const SearchPoint& point, Purpose purpose) {
+  if (purpose == Purpose::kBounds) {
+    for (int64_t layers : SmallLayers(model_.small_layers))
+      HEDDLE_RETURN_IF_ERROR(Captured(BoundRequest(point, layers)));
+    return Done{};
+  }
+  const bool whole = purpose == Purpose::kTry;
+  for (int64_t layers : whole ? std::vector{model_.layers} : SmallLayers(model_.small_layers + 1)) {
     StepRequest request = RequestFor(point, layers);
     HEDDLE_RETURN_IF_ERROR(Captured(request));
     request.updates = false;
@@ -231,7 +244,7 @@ Result<StepOutcome> PointEvaluator::Evaluate(const SearchPoint& point, int64_t l
 // models never exceeds them. Times and peaks follow it closely from three layers of a kind on: with
 // two, no layer has the gathers of the next one and the gradients of the previous one in flight.
 Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
-  std::vector<int64_t> small = SmallLayers();
+  std::vector<int64_t> small = SmallLayers(model_.small_layers + 1);
   HEDDLE_TRY(StepOutcome a, Evaluate(point, small[0]));
   if (small.size() == 1) return a;
   HEDDLE_TRY(StepOutcome b, Evaluate(point, small[1]));
@@ -246,31 +259,20 @@ Result<StepOutcome> PointEvaluator::Promise(const SearchPoint& point) {
                                 .peak = line(a.bounds.peak, b.bounds.peak)}};
 }
 
-// With several micro-batches the optimizer, a small part, is left out, so that one graph serves
-// all.
 Result<StepBounds> PointEvaluator::LeastBounds(const SearchPoint& point) {
-  auto known = bounds_.find(point);
-  if (known != bounds_.end()) return known->second;
   auto bounds_with = [&](int64_t layers) -> Result<StepBounds> {
-    StepRequest request = RequestFor(point, layers);
-    request.updates = point.arrangement.micro_batches == 1;
-    HEDDLE_TRY(std::shared_ptr<const Module> lowered, Lowered(point, request));
+    HEDDLE_TRY(std::shared_ptr<const Module> lowered, Lowered(point, BoundRequest(point, layers)));
     HEDDLE_TRY(compile::Pipeline pipeline, ForLowered(BoundPipelineOf(point), point));
     HEDDLE_TRY(StepBounds bounds, evaluator_.Bounds(*lowered, pipeline));
     return StepBounds{.compute = bounds.compute * point.arrangement.micro_batches,
                       .peak = bounds.peak};
   };
-  StepBounds out;
-  int64_t small = model_.small_layers;
-  if (model_.layers <= small + 1) {
-    HEDDLE_TRY(out, bounds_with(model_.layers));
-  } else {
-    HEDDLE_TRY(StepBounds a, bounds_with(small));
-    HEDDLE_TRY(StepBounds b, bounds_with(small + 1));
-    Line line(small + 1, model_.layers);
-    out = {.compute = line(a.compute, b.compute), .peak = line(a.peak, b.peak)};
-  }
-  return bounds_.emplace(point, out).first->second;
+  std::vector<int64_t> small = SmallLayers(model_.small_layers);
+  HEDDLE_TRY(StepBounds a, bounds_with(small[0]));
+  if (small.size() == 1) return a;
+  HEDDLE_TRY(StepBounds b, bounds_with(small[1]));
+  Line line(small[1], model_.layers);
+  return StepBounds{.compute = line(a.compute, b.compute), .peak = line(a.peak, b.peak)};
 }
 
 // The costs of a stage do not depend on the weights that ranks keep gathered.

@@ -112,10 +112,11 @@ class PointEvaluator {
   const price::CostModel& costs() const { return evaluator_.costs(); }
   int64_t global_batch() const { return global_batch_; }
 
-  // Captures the steps that Try, or Promise, needs for a point. They do so otherwise.
-  Status Capture(const SearchPoint& point, bool for_promise);
-  // Simulates a point; of a pipeline, all coordinates together. Several threads may call Try and
-  // Promise.
+  // Captures the steps that LeastBounds, Promise or Try needs for a point. They do so otherwise.
+  enum class Purpose : uint8_t { kBounds, kPromise, kTry };
+  Status Capture(const SearchPoint& point, Purpose purpose);
+  // Simulates a point; of a pipeline, all coordinates together. Several threads may call Try,
+  // Promise and LeastBounds.
   Result<TriedPoint> Try(const SearchPoint& point);
   // Predicts a point from small models. The bounds are bounds of the large model.
   Result<StepOutcome> Promise(const SearchPoint& point);
@@ -136,8 +137,9 @@ class PointEvaluator {
 
   StepRequest RequestFor(const SearchPoint& point, int64_t layers) const;
   Result<const Module*> Captured(const StepRequest& request);
-  // The sizes of the models that Promise evaluates: two, or only the whole model.
-  std::vector<int64_t> SmallLayers() const;
+  // The sizes of two small models, the smaller with `least` layers, or only of the whole model.
+  std::vector<int64_t> SmallLayers(int64_t least) const;
+  StepRequest BoundRequest(const SearchPoint& point, int64_t layers) const;
   Result<compile::Plan> PlanFor(const SearchPoint& point, int64_t layers);
   // Returns the decisions of a plan for the point.
   compile::PlanDecisions DecisionsFor(const SearchPoint& point) const;
@@ -164,7 +166,6 @@ class PointEvaluator {
   std::map<LoweredKey, std::shared_future<LoweredModule>> lowered_;
   std::deque<std::pair<LoweredKey, size_t>> order_;
   size_t kept_nodes_ = 0;
-  std::map<SearchPoint, StepBounds> bounds_;
 };
 
 }  // namespace heddle::search
