@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "heddle/core/kernel/index_add.h"
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
 #include "heddle/core/kernel/weight_copies.h"
@@ -66,6 +67,15 @@ class LaunchLister {
     if (auto group = group_at_.find(first); group != group_at_.end()) {
       AddGroup(group->second);
       return static_cast<uint32_t>(arranged_.groups[group->second].nodes.size());
+    }
+    if (std::optional<IndexAdd> add = FindIndexAdd(graph_, first)) {
+      Bytes result = BytesOf(graph_[first].first_result);
+      launches_.push_back(
+          {"index_add",
+           "rows",
+           {first},
+           result * (add->to_zero ? 1 : 2) + BytesOf(add->source) + BytesOf(add->index)});
+      return 1;
     }
     AddNode(first);
     return 1;

@@ -12,8 +12,8 @@
 namespace heddle {
 
 struct KernelLaunch {
-  // `elements`, `rows`, `norm_weight`, `casts`, `loss`, `squared_norm` and `adamw` are Heddle's
-  // kernels; other names are ops.
+  // `elements`, `rows`, `norm_weight`, `casts`, `loss`, `index_add`, `squared_norm` and `adamw` are
+  // Heddle's kernels; other names are ops.
   std::string name;
   // `elements`, `rows`, `columns`, `lists`, `matmul`, `attention`, `collective`, or `aten`.
   std::string form;

@@ -389,6 +389,8 @@ TEST(OwnKernels, CompileForEveryArchitecture) {
       {"adamw", {"-DENTRIES=72", "-DCLIP=1", "-DDECAY=1"}},
       {"adamw", {"-DENTRIES=72", "-DCLIP=0", "-DDECAY=0"}},
       {"fill", {}},
+      {"index_add", {"-DWIDTH=2048", "-DBLOCK=128", "-DZERO=1", "-DELEMENT=u16"}},
+      {"index_add", {"-DWIDTH=7168", "-DBLOCK=256", "-DZERO=0", "-DELEMENT=float"}},
       {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=1", "-DRESIDENT=1"}},
       {"loss", {"-DCOLUMNS=64000", "-DBLOCKS=2", "-DKEEP=1", "-DRESIDENT=4"}},
       {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=0", "-DRESIDENT=2"}},

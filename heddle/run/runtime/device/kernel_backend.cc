@@ -12,6 +12,7 @@
 #include "heddle/run/runtime/device/group_step.h"
 #include "heddle/run/runtime/device/matmuls.h"
 #include "heddle/run/runtime/device/optimizer_backend.h"
+#include "heddle/run/runtime/device/row_adds.h"
 
 namespace heddle::run {
 namespace {
@@ -191,6 +192,8 @@ class KernelBackend : public Backend {
       return CompiledNodes{std::move(group->second.first), group->second.second};
     if (std::optional<MatmulShape> shape = MatmulShapeOf(plan_.graph(), first))
       return CompileMatmul(first, *shape);
+    if (std::optional<IndexAdd> add = FindIndexAdd(plan_.graph(), first))
+      return CompileAddRows(first, *add);
     return optimizer_.Compile(first);
   }
 
@@ -199,6 +202,13 @@ class KernelBackend : public Backend {
     std::shared_ptr<const GroupKernel> kernel = kernels_.Matmul(shape);
     if (!kernel) return CompiledNodes{};
     HEDDLE_TRY(std::unique_ptr<Step> step, MakeMatmulStep(plan_, node, shape, std::move(kernel)));
+    return CompiledNodes{std::move(step)};
+  }
+
+  Result<CompiledNodes> CompileAddRows(NodeId node, const IndexAdd& add) {
+    std::shared_ptr<const GroupKernel> kernel = kernels_.AddRows(add);
+    if (!kernel) return CompiledNodes{};
+    HEDDLE_TRY(std::unique_ptr<Step> step, MakeAddRowsStep(plan_, node, add, std::move(kernel)));
     return CompiledNodes{std::move(step)};
   }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/core/kernel/index_add.h"
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
 #include "heddle/run/cuda/blas_lt.h"
@@ -70,6 +71,8 @@ class Kernels {
   // Inputs: gradient and input of a norm [rows, width], and rstd [rows]. Output: [width]. The
   // number of rows must be a multiple of 256.
   virtual std::shared_ptr<const GroupKernel> NormWeight(int64_t width, DType dtype) = 0;
+  // Inputs: self, index and source of an aten.index_add.
+  virtual std::shared_ptr<const GroupKernel> AddRows(const IndexAdd& add) = 0;
   // Casts each input from f32 to bf16, or back, to the output at the same position.
   virtual std::shared_ptr<const GroupKernel> Casts(DType from) = 0;
 

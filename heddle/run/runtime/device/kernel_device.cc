@@ -22,7 +22,8 @@ std::string TextOf(std::string_view name) {
 }  // namespace
 
 std::string KernelText(std::string_view name) {
-  bool vectors = name == "casts" || name == "norm_weight" || name == "squared_norm";
+  bool vectors =
+      name == "casts" || name == "index_add" || name == "norm_weight" || name == "squared_norm";
   return vectors ? ProgramText(TextOf(name)) : TextOf("prelude") + TextOf(name);
 }
 

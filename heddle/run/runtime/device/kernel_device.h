@@ -11,8 +11,8 @@
 
 namespace heddle::run {
 
-// Returns the text of a kernel for NVRTC: `adamw`, `casts`, `fill`, `loss`, `norm_weight` or
-// `squared_norm`.
+// Returns the text of a kernel for NVRTC: `adamw`, `casts`, `fill`, `index_add`, `loss`,
+// `norm_weight` or `squared_norm`.
 std::string KernelText(std::string_view name);
 // Returns the text of a generated kernel (heddle/core/kernel/program.h), with the functions it
 // calls.

@@ -47,6 +47,41 @@ namespace optimizer {
 #include "heddle/run/runtime/device/kernels/adamw.cu"
 }  // namespace optimizer
 
+#undef DYNAMIC_SHARED
+namespace add_narrow {
+#define index_add_start narrow_start
+#define index_add_list narrow_list
+#define index_add_rows narrow_rows
+#define WIDTH 1096
+#define BLOCK 64
+#define ELEMENT u16
+#define ZERO 0
+#include "heddle/run/runtime/device/kernels/prelude.cu"
+// Must follow the text above.
+#include "heddle/run/runtime/device/kernels/elements.cu"
+// Must follow the text above.
+#include "heddle/run/runtime/device/kernels/index_add.cu"
+#undef ZERO
+#undef ELEMENT
+#undef BLOCK
+#undef WIDTH
+#undef index_add_rows
+#undef index_add_list
+#undef index_add_start
+}  // namespace add_narrow
+#undef DYNAMIC_SHARED
+namespace add_wide {
+#define WIDTH 68
+#define BLOCK 32
+#define ELEMENT float
+#define ZERO 1
+#include "heddle/run/runtime/device/kernels/prelude.cu"
+// Must follow the text above.
+#include "heddle/run/runtime/device/kernels/elements.cu"
+// Must follow the text above.
+#include "heddle/run/runtime/device/kernels/index_add.cu"
+}  // namespace add_wide
+
 float Random(uint64_t seed) { return static_cast<float>(Scramble(seed) >> 40) * 0x1p-23F - 1; }
 
 float Wide(uint16_t value) { return __uint_as_float(static_cast<uint32_t>(value) << 16); }
@@ -223,6 +258,56 @@ TEST(KernelText, AdamWUpdatesEveryElementOnce) {
       ASSERT_EQ(copies[t].x[i], expected) << t << " " << i;
     }
   }
+}
+
+uint16_t Rounded(float value, uint16_t) { return Narrow(value); }
+float Rounded(float value, float) { return value; }
+float Wide(float value) { return value; }
+
+// Rows with 0, 1, several, 15 and 16 sources, and one with most of them; negative indices.
+template <typename Element, typename Start, typename List, typename Rows>
+void CheckAddedRows(Start start, List list, Rows add, size_t width, unsigned block, bool zero) {
+  constexpr size_t kRows = 19;
+  std::vector<long long> index(300, 4);
+  for (size_t i = 0; i < 20; ++i) index[9 * i] = static_cast<long long>(i % 7 + 5);
+  for (size_t i = 0; i < 15; ++i) index[9 * i + 2] = 17;
+  for (size_t i = 0; i < 16; ++i) index[9 * i + 4] = -1;
+  auto numbers = [&](size_t rows, uint64_t seed) {
+    std::vector<Element> out(rows * width);
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = Rounded(zero && seed == 1 ? 0 : 5 * Random(seed << 32 | i), Element());
+    return out;
+  };
+  std::vector<Element> self = numbers(kRows, 1);
+  std::vector<Element> source = numbers(index.size(), 2);
+  std::vector<Element> expected = self;
+  for (size_t i = 0; i < index.size(); ++i) {
+    size_t row = index[i] < 0 ? kRows - 1 : static_cast<size_t>(index[i]);
+    for (size_t e = 0; e < width; ++e) {
+      Element& sum = expected[row * width + e];
+      sum = Rounded(Wide(sum) + Wide(source[i * width + e]), Element());
+    }
+  }
+  for (unsigned step : {1u, 21u}) {
+    struct alignas(16) Vector {
+      uint32_t x[4];
+    };
+    std::vector<Vector> room(kRows * width * sizeof(Element) / 16, Vector{{7, 7, 7, 7}});
+    auto* result = reinterpret_cast<Element*>(room.data());
+    Launch(1, 256, 0, step, [&] { start(result, kRows); });
+    Launch(2, 256, 0, step, [&] { list(index.data(), result, index.size(), kRows); });
+    Launch(kRows, block, 0, step, [&] {
+      add(zero ? nullptr : self.data(), index.data(), source.data(), result, index.size(), kRows);
+    });
+    EXPECT_EQ(std::memcmp(result, expected.data(), expected.size() * sizeof(Element)), 0) << step;
+  }
+}
+
+TEST(KernelText, RowsAreAddedInAscendingOrder) {
+  CheckAddedRows<uint16_t>(add_narrow::narrow_start, add_narrow::narrow_list,
+                           add_narrow::narrow_rows, 1096, 64, false);
+  CheckAddedRows<float>(add_wide::index_add_start, add_wide::index_add_list,
+                        add_wide::index_add_rows, 68, 32, true);
 }
 
 }  // namespace

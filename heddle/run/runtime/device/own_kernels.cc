@@ -10,6 +10,7 @@
 #include "heddle/run/runtime/device/group_kernels.h"
 #include "heddle/run/runtime/device/matmuls.h"
 #include "heddle/run/runtime/device/proofs.h"
+#include "heddle/run/runtime/device/row_adds.h"
 
 namespace heddle::run {
 namespace {
@@ -205,6 +206,16 @@ class OwnKernels : public Kernels {
   std::shared_ptr<const GroupKernel> NormWeight(int64_t width, DType dtype) override {
     return Kept("norm_weight", fmt::format("norm_weight {} {}", width, Name(dtype)),
                 [&] { return MakeNormWeightKernel(device_, width, dtype); });
+  }
+  std::shared_ptr<const GroupKernel> AddRows(const IndexAdd& add) override {
+    std::string text =
+        fmt::format("index_add {} {}{}", add.width, Name(add.dtype), add.to_zero ? " to zero" : "");
+    auto kernel = Kept("index_add", text, [&] { return MakeAddRowsKernel(device_, add); });
+    if (!kernel) return nullptr;
+    at::NoGradGuard no_grad;
+    bool same =
+        IsProved("index_add", text, [&] { return ProvesAddRows(*kernel, add, device_.device()); });
+    return same ? kernel : nullptr;
   }
   std::shared_ptr<const GroupKernel> Casts(DType from) override {
     return Kept("casts", fmt::format("casts {}", Name(from)),

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -120,6 +121,14 @@ inline float __shfl_xor_sync(uint32_t, float value, int mask) {
 inline float __shfl_sync(uint32_t, float value, int lane) {
   return Shuffle(value, running - running % 32 + static_cast<size_t>(lane));
 }
+
+// Threads run one at a time.
+inline uint32_t atomicAdd(uint32_t* at, uint32_t value) {
+  uint32_t before = *at;
+  *at += value;
+  return before;
+}
+inline void __trap() { std::abort(); }
 
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
