@@ -21,6 +21,8 @@ POLICIES = ("always", "never", "default")
 REDUCERS = ("gloo", "ring:4", "rank")
 DEPTHS = (0, 1, 2, 3)
 NARROW = {"dim": 64, "n_heads": 4, "n_kv_heads": 2, "head_dim": 16, "ffn_dim": 128, "vocab_size": 256}
+# The published debug models of mixtures take 10 GB of memory and minutes per job.
+NARROW_EXPERTS = {**NARROW, "moe.experts": 8, "moe.top_k": 2, "moe.ffn_dim": 32}
 ODD = {"dim": 66, "n_heads": 11, "n_kv_heads": 11, "head_dim": 6, "ffn_dim": 101, "vocab_size": 251}
 
 
@@ -33,6 +35,10 @@ class Job:
     # The default; the command line overrides it.
     steps: int = 25
     batch: int = 1
+
+
+def sizes(of):
+    return [f"--model.{name}={size}" for name, size in of.items()]
 
 
 def degrees(mesh):
@@ -58,7 +64,7 @@ def context():
               "hsdp=2x2 x cp=2": {"replicate": 2, "shard": 2, "context": 2}, "dp=2 x cp=2 x ep=2": {"shard": 2, "context": 2, "expert": 2}}
     ways = {"head-tail": ["method=allgather"], "in order": ["method=allgather", "load_balancer=none"], "ulysses": ["method=ulysses"],
             "ring": ["method=ring"], "ring in order": ["method=ring", "load_balancer=none"]}
-    models = {"llama3": [], "qwen3": [], "qwen3 mixture": ["--flavor=debugmodel_moe"], "deepseek_v3": []}
+    models = {"llama3": [], "qwen3": [], "qwen3 mixture": ["--flavor=debugmodel_moe", *sizes(NARROW_EXPERTS)], "deepseek_v3": []}
     for (model, flavor), (mesh, ranks), (way, flags), precision in itertools.product(models.items(), meshes.items(), ways.items(), ("f32", "bf16")):
         if "expert" in ranks and model in ("llama3", "qwen3"):
             continue
@@ -73,7 +79,7 @@ def pipelines():
     """Every schedule; then every schedule together with each other kind of parallelism."""
     # Stages of a rank.
     chunks = {"GPipe": 1, "1F1B": 1, "ZB-H1": 1, "Interleaved1F1B": 2, "LoopedBFS": 2, "InterleavedZeroBubble": 2, "ZBV": 2, "DualPipeV": 2}
-    small = [f"--model.{name}={size}" for name, size in NARROW.items()]
+    small = sizes(NARROW)
 
     def job(schedule, stages, ranks, batches, precision, flags):
         mesh = " x ".join(f"{kind}={degree}" for kind, degree in {"pipeline": stages, **ranks}.items())
@@ -99,7 +105,7 @@ def pipelines():
 
 
 def without_buckets():
-    odd = ["--precision=f32", *(f"--model.{name}={size}" for name, size in ODD.items()), *degrees(MESHES["fsdp=8"])]
+    odd = ["--precision=f32", *sizes(ODD), *degrees(MESHES["fsdp=8"])]
     for pipeline, reducer, differs in (("none", "rank", False), ("none", "gloo", True), ("fsdp", "gloo", False)):
         yield Job(f"llama3 odd sizes, pipeline {pipeline}, {reducer}", [*odd, f"--compile.pipeline={pipeline}", f"--runtime.reducer={reducer}"], differs)
     for model in ("qwen3", "deepseek_v3"):
@@ -119,7 +125,7 @@ def payload_order(worlds):
 def few():
     """A few jobs of every kind, with one narrow layer: a CPU without bf16 instructions
     multiplies 500 times slower than in f32."""
-    small = ["--model.n_layers=1", *(f"--model.{name}={size}" for name, size in NARROW.items())]
+    small = ["--model.n_layers=1", *sizes(NARROW)]
     eager = [job for job in against_eager(product=False) if "deepseek" not in job.name][::9]
     order = [job for job in payload_order([64]) if "bf16" in job.name]
     # A mixture without shared experts: they are in the payload of their layer.
