@@ -23,6 +23,8 @@ DEPTHS = (0, 1, 2, 3)
 NARROW = {"dim": 64, "n_heads": 4, "n_kv_heads": 2, "head_dim": 16, "ffn_dim": 128, "vocab_size": 256}
 # The published debug models of mixtures take 10 GB of memory and minutes per job.
 NARROW_EXPERTS = {**NARROW, "moe.experts": 8, "moe.top_k": 2, "moe.ffn_dim": 32}
+# Its heads have sizes of their own. The first layer has no experts.
+NARROW_LATENT = {"dim": 64, "n_heads": 4, "ffn_dim": 128, "vocab_size": 256, "n_layers": 3}
 ODD = {"dim": 66, "n_heads": 11, "n_kv_heads": 11, "head_dim": 6, "ffn_dim": 101, "vocab_size": 251}
 
 
@@ -64,7 +66,7 @@ def context():
               "hsdp=2x2 x cp=2": {"replicate": 2, "shard": 2, "context": 2}, "dp=2 x cp=2 x ep=2": {"shard": 2, "context": 2, "expert": 2}}
     ways = {"head-tail": ["method=allgather"], "in order": ["method=allgather", "load_balancer=none"], "ulysses": ["method=ulysses"],
             "ring": ["method=ring"], "ring in order": ["method=ring", "load_balancer=none"]}
-    models = {"llama3": [], "qwen3": [], "qwen3 mixture": ["--flavor=debugmodel_moe", *sizes(NARROW_EXPERTS)], "deepseek_v3": []}
+    models = {"llama3": [], "qwen3": [], "qwen3 mixture": ["--flavor=debugmodel_moe", *sizes(NARROW_EXPERTS)], "deepseek_v3": sizes(NARROW_LATENT)}
     for (model, flavor), (mesh, ranks), (way, flags), precision in itertools.product(models.items(), meshes.items(), ways.items(), ("f32", "bf16")):
         if "expert" in ranks and model in ("llama3", "qwen3"):
             continue
@@ -134,9 +136,8 @@ def few():
     parts = [job for job in context() if job.name in ("llama3 cp=4 head-tail bf16", "deepseek_v3 dp=2 x cp=2 x ep=2 head-tail bf16",
                                                       "qwen3 dp=2 x cp=2 ulysses f32 documents", "llama3 cp=2 x tp=2 ring bf16",
                                                       "deepseek_v3 dp=2 x cp=2 ring in order f32")]
-    # Two layers: DeepSeek's first one has no experts. Its heads have sizes of their own.
-    narrow = {"llama3": small[1:], "qwen3": small[1:], "deepseek_v3": ["--model.dim=64", "--model.n_heads=4"]}
-    parts = [Job(job.name, [*job.flags, "--model.n_layers=2", *narrow[job.name.split()[0]]], seq_len=32, steps=3) for job in parts]
+    two_layers = ["--model.n_layers=2", *sizes(NARROW)]
+    parts = [Job(job.name, job.flags if job.name.startswith("deepseek") else [*job.flags, *two_layers], seq_len=32, steps=3) for job in parts]
     return ([Job(job.name, job.flags + small) for job in eager] + [eager_mixture] + parts +
             [Job(job.name, job.flags + small, job.differs, job.seq_len, steps=3) for job in order])
 
