@@ -10,9 +10,7 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/kernel/kernel_memory.h"
 #include "heddle/core/ops/ops.h"
-#include "heddle/run/cuda/nvrtc.h"
 #include "heddle/run/runtime/device/kernel_backend.h"
-#include "heddle/run/runtime/device/kernel_device.h"
 #include "heddle/run/runtime/device/own_kernels.h"
 #include "heddle/run/runtime/device/test/aten_kernels.h"
 #include "heddle/run/runtime/rank_program.h"
@@ -380,35 +378,6 @@ graph @g(%x: bf16[64,64], %y: bf16[64,64]) -> (%c) {
 }
 )");
   EXPECT_EQ(chain.peak.value, 3 * 64 * 64 * 2);
-}
-
-TEST(OwnKernels, CompileForEveryArchitecture) {
-  Result<const Nvrtc*> nvrtc = Nvrtc::Open();
-  if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.diagnostics()[0].message;
-  std::vector<std::pair<std::string, std::vector<std::string>>> forms = {
-      {"adamw", {"-DENTRIES=72", "-DCLIP=1", "-DDECAY=1"}},
-      {"adamw", {"-DENTRIES=72", "-DCLIP=0", "-DDECAY=0"}},
-      {"fill", {}},
-      {"index_add", {"-DWIDTH=2048", "-DBLOCK=128", "-DZERO=1", "-DELEMENT=u16"}},
-      {"index_add", {"-DWIDTH=7168", "-DBLOCK=256", "-DZERO=0", "-DELEMENT=float"}},
-      {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=1", "-DRESIDENT=1"}},
-      {"loss", {"-DCOLUMNS=64000", "-DBLOCKS=2", "-DKEEP=1", "-DRESIDENT=4"}},
-      {"loss", {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=0", "-DRESIDENT=2"}},
-      {"loss", {"-DCOLUMNS=128256", "-DBLOCKS=4", "-DKEEP=1", "-DRESIDENT=3"}}};
-  for (std::string architecture : {"sm_80", "sm_90a", "sm_100a"}) {
-    for (const auto& [name, defines] : forms) {
-      // Clusters of blocks exist from Hopper on.
-      bool cluster =
-          defines.size() > 1 && defines[1].starts_with("-DBLOCKS=") && defines[1] != "-DBLOCKS=1";
-      if (architecture == "sm_80" && cluster) continue;
-      Result<std::string> cubin = (*nvrtc)->Compile({KernelText(name), architecture, defines});
-      ASSERT_TRUE(cubin.ok()) << Format(cubin.diagnostics());
-      EXPECT_TRUE(
-          cubin->starts_with("\x7f"
-                             "ELF"));
-    }
-  }
-  EXPECT_FALSE((*nvrtc)->Compile({"not a kernel", "sm_90a", {}}).ok());
 }
 
 }  // namespace

@@ -529,9 +529,19 @@ void squares(const void* a, const void* b, float* sums, float* out, u64 na, u64 
 TEST(GroupText, CompilesForEveryArchitecture) {
   Result<const Nvrtc*> nvrtc = Nvrtc::Open();
   if (!nvrtc.ok()) GTEST_SKIP() << nvrtc.diagnostics()[0].message;
+  EXPECT_FALSE((*nvrtc)->Compile({"not a kernel", "sm_90a", {}}).ok());
   std::vector<std::pair<std::string, std::vector<std::string>>> texts = {
+      {KernelText("adamw"), {"-DENTRIES=72", "-DCLIP=1", "-DDECAY=1"}},
+      {KernelText("adamw"), {"-DENTRIES=72", "-DCLIP=0", "-DDECAY=0"}},
       {KernelText("casts"), {"-DENTRIES=120", "-DWIDEN=1"}},
       {KernelText("casts"), {"-DENTRIES=120", "-DWIDEN=0"}},
+      {KernelText("fill"), {}},
+      {KernelText("index_add"), {"-DWIDTH=2048", "-DBLOCK=128", "-DZERO=1", "-DELEMENT=u16"}},
+      {KernelText("index_add"), {"-DWIDTH=7168", "-DBLOCK=256", "-DZERO=0", "-DELEMENT=float"}},
+      {KernelText("loss"), {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=1", "-DRESIDENT=1"}},
+      {KernelText("loss"), {"-DCOLUMNS=32000", "-DBLOCKS=1", "-DKEEP=0", "-DRESIDENT=2"}},
+      {KernelText("loss"), {"-DCOLUMNS=64000", "-DBLOCKS=2", "-DKEEP=1", "-DRESIDENT=4"}},
+      {KernelText("loss"), {"-DCOLUMNS=128256", "-DBLOCKS=4", "-DKEEP=1", "-DRESIDENT=3"}},
       {KernelText("squared_norm"), {"-DENTRIES=160"}},
       {KernelText("norm_weight"), {"-DWIDTH=768", "-DELEMENT=u16"}},
       {KernelText("norm_weight"), {"-DWIDTH=64", "-DELEMENT=float"}}};
@@ -551,6 +561,11 @@ TEST(GroupText, CompilesForEveryArchitecture) {
   }
   for (std::string architecture : {"sm_80", "sm_90a", "sm_100a"}) {
     for (const auto& [text, defines] : texts) {
+      // Clusters of blocks exist from Hopper on.
+      bool cluster = std::ranges::any_of(defines, [](const std::string& define) {
+        return define.starts_with("-DBLOCKS=") && define != "-DBLOCKS=1";
+      });
+      if (cluster && architecture == "sm_80") continue;
       std::vector<std::string> options = defines;
       options.emplace_back("--ptxas-options=-v");
       std::string log;

@@ -15,6 +15,32 @@
 
 namespace heddle::run {
 
+inline constexpr const char* kHostCompiler = "c++ -std=c++20 -O1 -ffp-contract=off -w -fPIC";
+
+// A copy of host_cuda.h that is compiled once for all texts.
+class HostHeader {
+ public:
+  static const std::string& Path() {
+    static HostHeader header;
+    return header.path_;
+  }
+
+ private:
+  HostHeader() : path_(fmt::format("{}/host_cuda_{}.h", testing::TempDir(), getpid())) {
+    namespace fs = std::filesystem;
+    fs::copy_file(fs::path(HEDDLE_DEVICE_FOLDER) / "test" / "host_cuda.h", path_,
+                  fs::copy_options::overwrite_existing);
+    std::string command = fmt::format("{0} -x c++-header -o {1}.gch {1}", kHostCompiler, path_);
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  ~HostHeader() {
+    std::filesystem::remove(path_);
+    std::filesystem::remove(path_ + ".gch");
+  }
+
+  std::string path_;
+};
+
 class HostKernel : public GroupKernel {
  public:
   // A function with its grid and block. Several run one after the other.
@@ -30,9 +56,8 @@ class HostKernel : public GroupKernel {
     fs::path stem = fs::path(testing::TempDir()) / fmt::format("kernel_{}_{}", getpid(), count++);
     std::string source = stem.string() + ".cc";
     std::string library = stem.string() + ".so";
-    fs::path shim = fs::path(HEDDLE_DEVICE_FOLDER) / "test" / "host_cuda.h";
     std::ofstream out(source);
-    out << "#include \"" << shim.string() << "\"\n#include <utility>\n"
+    out << "#include \"" << HostHeader::Path() << "\"\n"
         << "namespace heddle::run::host_cuda {\n"
         << text << R"(
 template <typename... A, size_t... I>
@@ -47,8 +72,7 @@ void CallAll(void (*kernel)(A...), void** a) { Call(kernel, a, std::index_sequen
           part.name, part.grid, part.block);
     out << "}\n";
     out.close();
-    std::string command = fmt::format(
-        "c++ -std=c++20 -O1 -ffp-contract=off -w -shared -fPIC -o {} {}", library, source);
+    std::string command = fmt::format("{} -shared -o {} {}", kHostCompiler, library, source);
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
     void* handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
     EXPECT_NE(handle, nullptr) << dlerror();
