@@ -70,4 +70,5 @@ def rank(number: int, store: str) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(rank, (str(Path(folder, "store")),), nprocs=RANKS)
+        arguments = (str(Path(folder, "store")),)
+        mp.start_processes(rank, arguments, nprocs=RANKS, start_method="forkserver")

@@ -74,5 +74,6 @@ def train(rank: int, ranks: int, folder: str, first: int, last: int) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(train, (4, folder, 0, STEPS // 2), nprocs=4)
-        mp.spawn(train, (2, folder, STEPS // 2, STEPS), nprocs=2)
+        for ranks, first, last in ((4, 0, STEPS // 2), (2, STEPS // 2, STEPS)):
+            arguments = (ranks, folder, first, last)
+            mp.start_processes(train, arguments, nprocs=ranks, start_method="forkserver")

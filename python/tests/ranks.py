@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +29,32 @@ def _rank(rank: int, world: int, folder: str, function: Callable[..., Any], args
     dist.destroy_process_group()
 
 
+@cache
+def server() -> Any:
+    """Starts processes that are forked from one that has imported torch."""
+    import multiprocessing
+    from multiprocessing.forkserver import ensure_running
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rank_imports"])
+    before = os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), before])
+    try:
+        ensure_running()
+    finally:
+        os.environ["PYTHONPATH"] = before
+    return context
+
+
 def run_ranks(world: int, folder: Path, function: Callable[..., Any], *args: Any) -> list[Any]:
     """What `function(rank, *args)` returns on each rank. It must be importable."""
     import torch.multiprocessing as mp
 
+    server()
     folder.mkdir(parents=True, exist_ok=True)
+    arguments = (world, str(folder), function, args)
     try:
-        mp.spawn(_rank, (world, str(folder), function, args), nprocs=world)
+        mp.start_processes(_rank, arguments, nprocs=world, start_method="forkserver")
     except Exception as error:
         reports = [path.read_bytes() for path in sorted(folder.glob("rank-*"))]
         failed = [text for ok, text in map(pickle.loads, reports) if not ok]

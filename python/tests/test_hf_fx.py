@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,11 +41,15 @@ class NoGroups:
         return SimpleNamespace(size=lambda: size, group_name=f"{'-'.join(over)}-{stream}")
 
 
-def program_of(name: str, mesh: str) -> tuple[heddle.Program, Any]:
-    batch = tokens(rows=4)
+@cache
+def step_of(name: str, rows: int, dtype: Any) -> heddle.Step:
     # Without dropout, for which ranks draw other numbers than one device.
-    step = heddle.capture(MODELS[name]().eval(), batch)
-    return step.compile(step.plan(mesh)), batch
+    return heddle.capture(MODELS[name]().eval().to(dtype), tokens(rows))
+
+
+def program_of(name: str, mesh: str) -> tuple[heddle.Program, Any]:
+    step = step_of(name, 4, torch.float32)
+    return step.compile(step.plan(mesh)), tokens(rows=4)
 
 
 @pytest.mark.parametrize("name", list(MODELS))
@@ -118,9 +123,10 @@ MESHES = ["dp=2", "dp=4", "dp=2,tp=2", "dp=3"]
 @pytest.mark.parametrize("name", list(MODELS))
 def test_ranks_agree(name: str, mesh: str, doubles: None) -> None:
     pytest.importorskip("heddle._torch")
-    batch = tokens(rows=5 if mesh == "dp=3" else 4)
-    step = heddle.capture(MODELS[name]().eval().double(), batch)
-    assert_ranks_agree(step, mesh, batch, processes=SOAK)
+    # Both meshes of a short run have the same step.
+    rows = 4 if mesh == "dp=4" else 5
+    step = step_of(name, rows, torch.float64)
+    assert_ranks_agree(step, mesh, tokens(rows), processes=SOAK)
 
 
 def images() -> Any:
@@ -155,4 +161,4 @@ def test_ranks_of_other_models_agree(name: str, mesh: str, doubles: None) -> Non
     torch.manual_seed(0)
     batch = batch_of()
     step = heddle.capture(make().eval().double(), batch, loss=loss)
-    assert_ranks_agree(step, mesh, batch, processes=SOAK or mesh == "dp=3")
+    assert_ranks_agree(step, mesh, batch, processes=SOAK or (name, mesh) == ("encoder", "dp=3"))

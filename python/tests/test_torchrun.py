@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,30 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import train_script  # noqa: E402
+from ranks import run_ranks  # noqa: E402
+
 pytestmark = [pytest.mark.torch, pytest.mark.processes]
-SCRIPT = Path(__file__).with_name("train_script.py")
+SOAK = "HEDDLE_SOAK" in os.environ
 
 
-def torchrun(ranks: int, *arguments: Any) -> int:
+def launch(folder: Path, ranks: int, *arguments: Any, torchrun: bool = SOAK) -> bool:
+    """Trains on ranks, and tells whether all ended well. Imports take most of torchrun's time."""
+    folder.mkdir(exist_ok=True)
+    if not torchrun:
+        try:
+            kind, *rest = arguments
+            group = Path(tempfile.mkdtemp(dir=folder))
+            run_ranks(ranks, group, train_script.work, kind, str(folder), *rest)
+        except AssertionError:
+            return False
+        return True
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(ranks), str(SCRIPT), *map(str, arguments)]
+    command += ["--nproc-per-node", str(ranks), train_script.__file__]
+    command += map(str, (arguments[0], folder, *arguments[1:]))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, timeout=300).returncode
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=300, check=False)
+    return done.returncode == 0
 
 
 def losses(folder: Path) -> dict[int, float]:
@@ -36,10 +52,10 @@ def losses(folder: Path) -> dict[int, float]:
 
 def test_fifty_steps_with_kills_have_the_curve_of_fsdp2(tmp_path: Path) -> None:
     fsdp, ours = tmp_path / "fsdp", tmp_path / "ours"
-    assert torchrun(4, "fsdp", fsdp) == 0
-    assert torchrun(4, "dp=4", ours, 23) != 0
-    assert torchrun(4, "dp=2,tp=2", ours, 37) != 0
-    assert torchrun(2, "dp=2", ours) == 0
+    assert launch(fsdp, 4, "fsdp")
+    assert not launch(ours, 4, "dp=4", 23)
+    assert not launch(ours, 4, "dp=2,tp=2", 37)
+    assert launch(ours, 2, "dp=2", torchrun=True)
     want, got = losses(fsdp), losses(ours)
     assert list(got) == list(want) == list(range(50))
     for step, value in want.items():
@@ -49,8 +65,8 @@ def test_fifty_steps_with_kills_have_the_curve_of_fsdp2(tmp_path: Path) -> None:
 
 def test_two_ranks_have_the_bits_of_fsdp2(tmp_path: Path) -> None:
     """The sum of two numbers has one order, and halving is exact."""
-    assert torchrun(2, "fsdp", tmp_path / "fsdp") == 0
-    assert torchrun(2, "dp=2", tmp_path / "ours") == 0
+    assert launch(tmp_path / "fsdp", 2, "fsdp")
+    assert launch(tmp_path / "ours", 2, "dp=2")
     want, got = (torch.load(tmp_path / name / "weights") for name in ("fsdp", "ours"))
     assert list(want) == list(got)
     assert [name for name in want if not torch.equal(want[name], got[name])] == []

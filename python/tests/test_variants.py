@@ -117,6 +117,21 @@ def constants() -> Case:
     return nn.Linear(8, 24), {"x": torch.randn(4, 6, 8)}, loss
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cells = nn.LSTM(4, 8, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(16, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.cells(x)[0])
+        return out
+
+
+def recurrent() -> Case:
+    return Recurrent(), {"x": torch.randn(4, 3, 4)}, square
+
+
 CASES = [averages, tied, strided, bias_before_a_norm, images, positions_last, constants]
 
 
@@ -127,7 +142,7 @@ def made(case: Callable[[], Case], optimizer: Any = None) -> tuple[Case, heddle.
 
 
 @pytest.mark.parametrize("mesh", ["dp=2", "dp=3", "dp=2,tp=2"])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, recurrent])
 def test_links(case: Callable[[], Case], mesh: str) -> None:
     (_, batch, _), step = made(case)
     rules = heddle.Rules(columns=["0", "up"], rows=["2"])

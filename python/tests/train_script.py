@@ -90,15 +90,17 @@ def train(mesh_text: str, folder: Path, killed: int) -> dict[str, Any]:
     return {name: run.whole(name) for name, _ in run.named_parameters()}
 
 
+def work(rank: int, kind: str, folder: str, killed: int = -1) -> None:
+    """What each rank does, in the group that its launcher made."""
+    weights = train_fsdp(Path(folder)) if kind == "fsdp" else train(kind, Path(folder), killed)
+    if rank == 0:
+        torch.save(weights, Path(folder, "weights"))
+
+
 def main() -> None:
-    kind, folder = sys.argv[1], Path(sys.argv[2])
-    killed = int(sys.argv[3]) if len(sys.argv) > 3 else -1
-    folder.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    weights = train_fsdp(folder) if kind == "fsdp" else train(kind, folder, killed)
-    if dist.get_rank() == 0:
-        torch.save(weights, Path(folder, "weights"))
+    work(dist.get_rank(), sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))
     dist.barrier()
     dist.destroy_process_group()
 
