@@ -10,6 +10,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include "heddle/compile/plan/patterns.h"
 #include "heddle/compile/plan/plan_diff.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/mesh_flag.h"
@@ -37,32 +38,82 @@ Result<compile::Flow> ParseFlow(const std::string& name) {
   return Error(Diag::kBadChoice, "a flow is `{}`, expected residual, whole or logits", name);
 }
 
-// Each axis is of the preset that has its role.
+// The axis `ep` shares experts unless its role is stated. Presets make such axes themselves, so
+// its name alone has no role.
+Mesh WithExpertAxis(const Mesh& mesh) {
+  std::vector<MeshAxis> axes(mesh.axes().begin(), mesh.axes().end());
+  for (MeshAxis& axis : axes) {
+    if (axis.name == "ep" && axis.role == AxisRole::kNone) axis.role = AxisRole::kExpert;
+  }
+  return Mesh(std::move(axes));
+}
+
+// Each axis is of the preset that has its role. An axis that shares experts also splits the batch
+// and all other parameters.
 Result<compile::PresetOptions> PresetsOf(const Mesh& mesh) {
   compile::PresetOptions options;
   for (const MeshAxis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kExpert) {
+      if (!options.experts.empty())
+        return Error(Diag::kAxisTwice, "axis `{}` has the same role as `{}`, {}", axis.name,
+                     options.experts[0], Name(axis.role));
+      options.experts = {axis.name};
+      continue;
+    }
     auto has_role = [&](const compile::Preset* preset) { return preset->role == axis.role; };
     auto preset = std::ranges::find_if(compile::Presets(), has_role);
     if (preset == compile::Presets().end())
       return Error(Diag::kMeshSize,
-                   "axis `{}` has no role in a preset; call it dp_replicate, dp or tp, state its "
-                   "role, as in `rows=2 tensor`, or let `auto` place the step",
+                   "axis `{}` has no role in a preset; call it dp_replicate, dp, ep or tp, state "
+                   "its role, as in `rows=2 tensor`, or let `auto` place the step",
                    axis.name);
     if (!options.axes.emplace((*preset)->name, axis.name).second)
       return Error(Diag::kAxisTwice, "axis `{}` has the same role as `{}`, {}", axis.name,
                    options.axes.at(std::string((*preset)->name)), Name(axis.role));
   }
+  if (options.experts.empty()) return options;
+  bool inner = !options.axes.emplace("shard", options.experts[0]).second;
+  if (inner) options.inner_shard = options.experts[0];
   return options;
+}
+
+// Fails if ranks are to share experts, and no rule names the experts or the modules that have them.
+Status CheckExperts(const heddle::Graph& graph, const compile::ParallelRules& rules,
+                    const compile::PresetOptions& presets) {
+  if (presets.experts.empty()) return Done{};
+  bool has_stacks = std::ranges::any_of(graph.inputs(), [&](const Input& input) {
+    return input.role == InputRole::kParam &&
+           std::ranges::any_of(rules.experts, [&](const std::string& pattern) {
+             return compile::MatchesPattern(pattern, input.label);
+           });
+  });
+  if (!has_stacks)
+    return Error(Diag::kPlan,
+                 "axis `{}` shares experts, but no rule matches a stack of experts; name them in "
+                 "`Rules(experts=[...])`, or leave out the axis",
+                 presets.experts[0]);
+  if (std::ranges::any_of(rules.layers, &compile::LayerRule::own_tokens)) return Done{};
+  return Error(Diag::kPlan,
+               "axis `{}` shares experts, but no rule matches a module that routes tokens to them; "
+               "name it in `Rules(local=[...])`; for transformers: "
+               "model.set_experts_implementation(\"grouped_mm\") before the capture",
+               presets.experts[0]);
 }
 
 Result<PlanView> MakeView(const GraphView& graph, const std::string& mesh, bool automatic,
                           const PlanRules& rules, const std::string& memory,
                           const std::string& cluster) {
   HEDDLE_RETURN_IF_ERROR(CheckGlobal(graph));
-  HEDDLE_TRY(Mesh parsed, ParseMeshFlag(mesh));
+  HEDDLE_TRY(Mesh flag, ParseMeshFlag(mesh));
+  Mesh parsed = WithExpertAxis(flag);
   Result<compile::PresetOptions> presets = PresetsOf(parsed);
   Result<compile::Plan> usual = presets.ok() ? MakePlanWith(graph.graph(), parsed, rules, *presets)
                                              : Result<compile::Plan>(std::move(presets).failure());
+  if (automatic && presets.ok() && !presets->experts.empty())
+    return Error(Diag::kPlan,
+                 "`auto` cannot share experts over axis `{}`; leave out one of them, and state in "
+                 "rules what a tp axis splits",
+                 presets->experts[0]);
   search::GraphJob job;
   if (!automatic) {
     HEDDLE_TRY(job.plan, std::move(usual));
@@ -117,6 +168,8 @@ Result<PlanRules> RulesOf(const RuleLists& lists) {
     rules.parallel.weights.push_back({pattern, static_cast<size_t>(dim)});
   }
   rules.parallel.experts = lists.experts;
+  for (const std::string& pattern : lists.own_tokens)
+    rules.parallel.layers.push_back({.pattern = pattern, .own_tokens = true});
   for (const auto& [pattern, in, out] : lists.layers) {
     compile::LayerRule rule{.pattern = pattern};
     HEDDLE_TRY(rule.in, ParseFlow(in));
@@ -130,6 +183,7 @@ Result<PlanRules> RulesOf(const RuleLists& lists) {
 
 Result<compile::Plan> MakePlanWith(const heddle::Graph& graph, const Mesh& mesh,
                                    const PlanRules& rules, const compile::PresetOptions& presets) {
+  HEDDLE_RETURN_IF_ERROR(CheckExperts(graph, rules.parallel, presets));
   HEDDLE_TRY(compile::Plan plan, compile::MakePlan(graph, mesh, rules.parallel, presets));
   for (compile::PlanParam& param : plan.params) {
     auto unit = rules.units.find(param.pattern);
@@ -230,21 +284,23 @@ void BindPlan(nb::module_& module) {
       .def("__setstate__", [](PlanView& self, const std::string& text) {
         new (&self) PlanView(ParseView(text, "pickle"));
       });
-  nb::class_<RuleLists>(
-      module, "RuleLists",
-      "What users tell presets: weights as (pattern, dimension), patterns of "
-      "stacks of experts,\nmodules as (pattern, flow in, flow out), FSDP units by "
-      "parameter. A flow is `residual`, `whole`,\n`logits` or empty.")
+  nb::class_<RuleLists>(module, "RuleLists",
+                        "What users tell presets: weights as (pattern, dimension), patterns of "
+                        "stacks of experts,\nmodules as (pattern, flow in, flow out), patterns of "
+                        "modules in which each "
+                        "rank has its own tokens,\nFSDP units by parameter. A flow is `residual`, "
+                        "`whole`, `logits` or "
+                        "empty.")
       .def(
           "__init__",
           [](RuleLists* self, decltype(RuleLists::weights) weights,
              std::vector<std::string> experts, decltype(RuleLists::layers) layers,
-             std::map<std::string, std::string> units) {
+             std::vector<std::string> own_tokens, std::map<std::string, std::string> units) {
             new (self) RuleLists{std::move(weights), std::move(experts), std::move(layers),
-                                 std::move(units)};
+                                 std::move(own_tokens), std::move(units)};
           },
           "weights"_a = decltype(RuleLists::weights)(), "experts"_a = std::vector<std::string>(),
-          "layers"_a = decltype(RuleLists::layers)(),
+          "layers"_a = decltype(RuleLists::layers)(), "own_tokens"_a = std::vector<std::string>(),
           "units"_a = std::map<std::string, std::string>());
   module.def(
       "make_plan",

@@ -33,11 +33,13 @@ struct PlanView {
 };
 
 // What users tell presets, as lists: (pattern, dimension) of weights, patterns of stacks of
-// experts, (pattern, flow in, flow out) of modules, FSDP units by parameter.
+// experts, (pattern, flow in, flow out) of modules, patterns of modules in which each rank has its
+// own tokens, FSDP units by parameter.
 struct RuleLists {
   std::vector<std::pair<std::string, int64_t>> weights;
   std::vector<std::string> experts;
   std::vector<std::tuple<std::string, std::string, std::string>> layers;
+  std::vector<std::string> own_tokens;
   std::map<std::string, std::string> units;
 };
 

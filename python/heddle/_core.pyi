@@ -399,11 +399,11 @@ class Plan:
 class RuleLists:
     """
     What users tell presets: weights as (pattern, dimension), patterns of stacks of experts,
-    modules as (pattern, flow in, flow out), FSDP units by parameter. A flow is `residual`, `whole`,
-    `logits` or empty.
+    modules as (pattern, flow in, flow out), patterns of modules in which each rank has its own tokens,
+    FSDP units by parameter. A flow is `residual`, `whole`, `logits` or empty.
     """
 
-    def __init__(self, weights: Sequence[tuple[str, int]] = [], experts: Sequence[str] = [], layers: Sequence[tuple[str, str, str]] = [], units: Mapping[str, str] = {}) -> None: ...
+    def __init__(self, weights: Sequence[tuple[str, int]] = [], experts: Sequence[str] = [], layers: Sequence[tuple[str, str, str]] = [], own_tokens: Sequence[str] = [], units: Mapping[str, str] = {}) -> None: ...
 
 def make_plan(graph: Graph, mesh: str, *, auto: bool, rules: RuleLists, memory: str, cluster: str) -> Plan:
     """

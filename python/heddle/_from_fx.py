@@ -165,10 +165,18 @@ class _Reader:
         assert isinstance(target, OpOverload)
         if "op" in facts:
             given = dict(facts.get("attrs", {}))
-            arguments = [f"%{self._name(node, operand)}" for operand in self._operands(node)]
+            operands = self._operands(node)
+            if facts["op"] in ("comm.dispatch", "comm.combine"):
+                # The counts of received rows come first in the call, then those of sent rows.
+                rows, received, sent = dict.fromkeys(operands)
+                operands = [rows, sent, received]
+            elif facts["op"] == "comm.wait":
+                # The counts of rows that come belong to the launch.
+                operands = operands[:1]
+            arguments = [f"%{self._name(node, operand)}" for operand in operands]
             for key, value in given.items():
                 if value or key == "size":
-                    arguments.append(f"{key}={self._text(value)}")
+                    arguments.append(f"{key}={value if key == 'why' else self._text(value)}")
             if "over" in facts:
                 arguments.append(f"over=[{','.join(facts['over'])}]")
             return facts["op"], arguments

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
@@ -11,9 +12,10 @@ import torch
 from torch import fx
 
 from ._core import Graph, Node, Value
+from ._fx_experts import combine, dispatch, wait_for_dispatch
 from ._groups import Groups
 from ._parts import DTYPES, Place, fail
-from ._torch_names import FakeTensorMode, functional
+from ._torch_names import FakeTensorMode, cpu_grouped_products, functional
 
 __all__ = ["write_fx"]
 
@@ -45,6 +47,8 @@ class _Writer:
         self._graph = fx.Graph()
         self._mode = FakeTensorMode()
         self._nodes: dict[str, fx.Node] = {}
+        # Tensors whose number of rows is a symbol, by its name.
+        self._symbols: dict[str, fx.Node] = {}
         # Facts of the node of Heddle that is being written.
         self._facts: dict[str, Any] = {}
         self._phase = "fwd"
@@ -80,7 +84,17 @@ class _Writer:
 
     def _call(self, target: Any, *args: Any, part: bool = True, **kwargs: Any) -> fx.Node:
         """A call. `part`: a step towards the node of Heddle, not its result."""
+        values = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
+        with self._mode, torch.no_grad():
+            val = target(*values[0], **values[1])
+        return self._call_as(val, target, *args, part=part, **kwargs)
+
+    def _call_as(
+        self, val: Any, target: Any, *args: Any, part: bool = True, **kwargs: Any
+    ) -> fx.Node:
+        """A call whose result is stated, because it depends on data."""
         node = self._graph.call_function(target, args, kwargs)
+        node.meta["val"] = val
         facts = {"part": True} if part else self._facts
         node.meta["custom"] = {
             "module_fqn": self._scope,
@@ -90,9 +104,6 @@ class _Writer:
         if self._phase == "bwd":
             node.meta["autograd_backward"] = True
             node.meta["partitioner_tag"] = "is_backward"
-        values = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
-        with self._mode, torch.no_grad():
-            node.meta["val"] = target(*values[0], **values[1])
         return node
 
     def _add_node(self, node: Node) -> None:
@@ -124,7 +135,7 @@ class _Writer:
         sizes = {}
         for name, value in node.attrs.items():
             items = value if isinstance(value, list) else [value]
-            if any(isinstance(item, str) and _PART.match(item) for item in items):
+            if any(self._is_size(item) for item in items):
                 sizes[name] = value
         if sizes:
             # The text has sizes of all ranks, the call those of this one.
@@ -166,7 +177,14 @@ class _Writer:
                 return _FORMATS[value]
             if _PART.match(value):
                 return self._place.size(value)
+            if value in self._symbols:
+                rows = self._symbols[value]
+                return self._call_as(rows.meta["val"].shape[0], aten.sym_size.int, rows, 0)
         return value
+
+    def _is_size(self, value: Any) -> bool:
+        """Whether a size is that of a part, or a symbol."""
+        return isinstance(value, str) and (bool(_PART.match(value)) or value in self._symbols)
 
     def _add_results(self, results: Sequence[Value], call: fx.Node) -> None:
         """Names the results: a tensor, a list of them, or lists as `_fused_adamw` gives."""
@@ -206,6 +224,15 @@ class _Writer:
         assert value is not None
         return self._nodes[value.name]
 
+    def _group(self, node: Node) -> Any:
+        assert self._groups is not None, "a program of one rank has no collectives"
+        return self._groups.find(node.attrs["over"], node.stream)
+
+    def _note(self, node: Node, *names: str) -> None:
+        """States the op and some of its attributes for `from_fx`."""
+        attrs = {name: node.attrs[name] for name in names if node.attrs.get(name) is not None}
+        self._facts.update(op=node.op, over=node.attrs["over"], attrs=attrs)
+
     def _collective(self, node: Node) -> fx.Node:
         name = node.results[0].name
         if len(node.operands) != 1 or "scale" in node.attrs:
@@ -215,8 +242,7 @@ class _Writer:
         uneven = sent is None or any(isinstance(size, str) for size in sent.shape)
         if any(dims) or uneven or node.attrs.get("sizes") is not None:
             raise fail("packed", f"%{name} moves unequal parts, or not along dimension 0")
-        assert self._groups is not None, "a program of one rank has no collectives"
-        group = self._groups.find(node.attrs["over"], node.stream)
+        group = self._group(node)
         x, size, how = self._operand(node), group.size(), node.attrs.get("op", "sum")
         if not x.meta["val"].is_contiguous():
             # Newer versions of torch copy in the collective; 2.11 refuses.
@@ -244,6 +270,12 @@ class _Writer:
         if launch is not None and launch.op.startswith("mem."):
             self._facts["op"] = "comm.wait"
             return self._call(aten.alias.default, self._operand(node), part=False)
+        if launch is not None and launch.op == "comm.dispatch":
+            self._facts["op"] = "comm.wait"
+            rows = wait_for_dispatch(self, launch, self._operand(node))
+            if launch.attrs.get("size") is not None:
+                self._symbols[launch.attrs["size"]] = rows
+            return rows
         return self._call(functional.wait_tensor.default, self._operand(node), part=False)
 
     def _slice(self, node: Node) -> fx.Node:
@@ -297,6 +329,8 @@ _SPECIAL: dict[str, Callable[[_Writer, Node], fx.Node]] = {
     "comm.reduce_scatter": _Writer._collective,
     "comm.all_reduce": _Writer._collective,
     "comm.all_to_all": _Writer._collective,
+    "comm.dispatch": dispatch,
+    "comm.combine": combine,
     "comm.wait": _Writer._wait,
     "shard.slice": _Writer._slice,
     "shard.bound": _Writer._bound,
@@ -319,7 +353,9 @@ def _around(text: str, name: str) -> tuple[str, str]:
 
 def write_fx(graph: Graph, place: Place, groups: Groups | None, device: str) -> fx.GraphModule:
     """The graph that one rank runs. Its collectives move one tensor along dimension 0."""
-    return _Writer(graph, place, groups, device).write()
+    kernels = cpu_grouped_products if device == "cpu" else contextlib.nullcontext
+    with kernels():
+        return _Writer(graph, place, groups, device).write()
 
 
 def _by_name(arguments: Sequence[Any], given: Mapping[Any, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from . import hf
 from ._captured import CapturedStep, Parameter, assemble, with_flat_results
 from ._explain import explain, written_by
 from ._functional import Functional, functionalize, mark
+from ._inverses import sort_inverses
 from ._leaves import Spec, flatten_batch, state_of
 from ._losses import sum_means
 from ._source import Source, own_loss
@@ -211,6 +212,7 @@ def trace_step(
         sum_means(traced.graph_module)
         with kernels():
             functional = functionalize(traced.graph_module)
+        sort_inverses(functional.graph_module)
     except CaptureError as error:
         raise _placed(error, model.forward if loss is None else loss) from None
     except Exception as error:

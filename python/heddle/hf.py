@@ -102,7 +102,29 @@ def rules(model: nn.Module) -> Rules:
         for glob, kind in (getattr(pretrained, "_ep_plan", None) or {}).items()
         if kind == "grouped_gemm" and any(matches(root + glob, path) for path in parameters)
     ]
-    return Rules(columns, rows, weights, experts, _units(model, root, pretrained))
+    return Rules(
+        columns,
+        rows,
+        weights,
+        experts,
+        _units(model, root, pretrained),
+        local=_routing(model, experts),
+    )
+
+
+def _routing(model: nn.Module, experts: list[str]) -> list[str]:
+    """The modules of experts that sort tokens: those with grouped products."""
+    globs = dict.fromkeys(glob.rpartition(".")[0] for glob in experts)
+    return [
+        glob
+        for glob in globs
+        if any(
+            matches(glob, name)
+            and getattr(getattr(module, "config", None), "_experts_implementation", None)
+            == "grouped_mm"
+            for name, module in model.named_modules()
+        )
+    ]
 
 
 @contextlib.contextmanager

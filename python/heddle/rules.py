@@ -65,6 +65,8 @@ class Rules:
     - `rows`: linear layers whose input features it splits.
     - `weights`: other parameters, by their own path, and the dimension that it splits.
     - `experts`: parameters that stack experts; an `ep` axis splits their first dimension.
+    - `local`: modules that sort tokens by expert and restore their order, so each rank can route
+      its own tokens. An `ep` axis sends rows to the ranks of their experts there.
     - `units`: modules whose parameters FSDP gathers in one step; `"norm|head"` is one unit of two
       modules, called `head`. Without them, the items of each outermost `ModuleList`.
     - `layers`: activations between modules, for sequence parallelism. Without them, activations are
@@ -86,9 +88,10 @@ class Rules:
     experts: Sequence[str] = ()
     units: Sequence[str] = ()
     layers: Sequence[Layer] = ()
+    local: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name in ("columns", "rows", "experts", "units"):
+        for name in ("columns", "rows", "experts", "units", "local"):
             globs = getattr(self, name)
             if isinstance(globs, str) or not all(isinstance(glob, str) for glob in globs):
                 raise TypeError(f"Rules.{name} is {globs!r}; expected a list of globs")
@@ -148,7 +151,8 @@ class Rules:
         """
         tensor = ("columns", "rows", "weights")
         mine = any(getattr(self, name) for name in tensor)
-        names = [name for name in ("experts", "units", "layers") if not getattr(self, name)]
+        others = ("experts", "units", "layers", "local")
+        names = [name for name in others if not getattr(self, name)]
         if not mine:
             names += tensor
         changes: dict[str, Any] = {name: getattr(other, name) for name in names}
@@ -165,7 +169,7 @@ class Rules:
         modules = {path[:i] for path in parameters for i, c in enumerate(path) if c == "."}
         missing = [
             glob
-            for glob in (*self.columns, *self.rows, *"|".join(self.units).split("|"))
+            for glob in (*self.columns, *self.rows, *self.local, *"|".join(self.units).split("|"))
             if glob and not any(matches(glob, module) for module in modules)
         ]
         missing += [
@@ -176,7 +180,7 @@ class Rules:
         return missing
 
     def __repr__(self) -> str:
-        kinds = ("columns", "rows", "weights", "experts", "units", "layers")
+        kinds = ("columns", "rows", "weights", "experts", "units", "layers", "local")
         stated = [
             f"{name}={dict(value) if name == 'weights' else list(value)!r}"
             for name in kinds

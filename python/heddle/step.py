@@ -56,6 +56,10 @@ class ParallelRules(Protocol):
     def layers(self) -> Sequence[Flows]:
         """The activations between modules, for sequence parallelism."""
 
+    @property
+    def local(self) -> Sequence[str]:
+        """Globs of the modules in which each rank routes its own tokens."""
+
     def split_dim(self, parameter: str) -> int | None:
         """The dimension of a parameter that a `tp` axis splits; None for a replicated one."""
 
@@ -63,12 +67,21 @@ class ParallelRules(Protocol):
         """The FSDP unit of a parameter; None for the one that the graph states."""
 
 
-def lists_of(rules: ParallelRules | None, graph: Graph) -> _core.RuleLists:
-    """The rules as the compiler takes them, by the parameters of a graph."""
+def lists_of(
+    rules: ParallelRules | None, graph: Graph, *, shares_experts: bool = False
+) -> _core.RuleLists:
+    """The rules as the compiler takes them, by the parameters of a graph.
+
+    With `shares_experts`, `tp` splits no stack of experts: ranks have some experts, and these
+    whole.
+    """
     if rules is None:
         return _core.RuleLists()
     names = [value.label for value in graph.inputs if value.role == "param"]
-    dims = [(name, rules.split_dim(name)) for name in names]
+    dims = [
+        (name, None if shares_experts and _stacks(rules, name) else rules.split_dim(name))
+        for name in names
+    ]
     units = [(name, rules.unit(name)) for name in names]
     layers = [
         (glob, layer.inputs or "", layer.outputs or "")
@@ -79,8 +92,16 @@ def lists_of(rules: ParallelRules | None, graph: Graph) -> _core.RuleLists:
         weights=[(name, dim) for name, dim in dims if dim is not None],
         experts=[glob for given in rules.experts for glob in _globs(given)],
         layers=layers or [(glob, "whole", "whole") for glob in _split_modules(dims)],
+        own_tokens=[glob for given in rules.local for glob in _globs(given)],
         units={name: unit for name, unit in units if unit is not None},
     )
+
+
+def _stacks(rules: ParallelRules, name: str) -> bool:
+    """Whether a parameter stacks experts."""
+    from .rules import matches
+
+    return any(matches(glob, name) for glob in rules.experts)
 
 
 def _split_modules(dims: Sequence[tuple[str, int | None]]) -> list[str]:
@@ -97,10 +118,10 @@ def _split_modules(dims: Sequence[tuple[str, int | None]]) -> list[str]:
     return list(dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in both))
 
 
-def _has_tensor_axis(mesh: str) -> bool:
-    """Whether a mesh, as `dp=4,tp=2` or `dp=4,rows=2 tensor`, has a tensor axis."""
-    axes = [re.fullmatch(r"\s*(\w+)=(\d+)(\s+tensor)?\s*", axis) for axis in mesh.split(",")]
-    return any(axis and int(axis[2]) > 1 and (axis[1] == "tp" or axis[3]) for axis in axes)
+def _has_axis(mesh: str, name: str, role: str) -> bool:
+    """Whether a mesh, as `dp=4,tp=2` or `dp=4,rows=2 tensor`, has an axis of some ranks."""
+    axes = [re.fullmatch(rf"\s*(\w+)=(\d+)(\s+{role})?\s*", axis) for axis in mesh.split(",")]
+    return any(axis and int(axis[2]) > 1 and (axis[1] == name or axis[3]) for axis in axes)
 
 
 def _split_any(rules: ParallelRules | None, graph: Graph) -> bool:
@@ -191,12 +212,15 @@ class Step:
 
         Axes called `dp_replicate`, `dp` and `tp` are DDP, FSDP and tensor parallelism. Tensor
         parallelism follows the rules. With `auto`, or if no rule splits a weight, the solver finds
-        the fastest placements on the cluster.
+        the fastest placements on the cluster. An axis `ep` is FSDP, too, and its ranks share the
+        experts that the rules name.
         `memory` limits a rank's memory, as `60GiB`; what backward recomputes is then searched.
         """
         text = mesh if isinstance(mesh, str) else ",".join(f"{a}={n}" for a, n in mesh.items())
         chosen = rules if rules is not None else self._rules
-        if not auto and _has_tensor_axis(text) and not _split_any(chosen, self._graph):
+        shares_experts = _has_axis(text, "ep", "expert")
+        has_tensor = _has_axis(text, "tp", "tensor")
+        if not auto and has_tensor and not _split_any(chosen, self._graph):
             auto = True
             remark = "no rule splits a weight over `tp`, so the solver placed the step"
             if remark not in self._remarks:
@@ -205,7 +229,7 @@ class Step:
             self._graph,
             text,
             auto=auto,
-            rules=lists_of(chosen, self._graph),
+            rules=lists_of(chosen, self._graph, shares_experts=shares_experts),
             memory=memory,
             cluster=cluster,
         )

@@ -184,10 +184,10 @@ class Mixture(nn.Module):
 class Mixtures(nn.Module):
     """Two mixtures with residuals."""
 
-    def __init__(self) -> None:
+    def __init__(self, classes: int = 5) -> None:
         super().__init__()
         self.blocks = nn.ModuleList([Mixture() for _ in range(2)])
-        self.head = nn.Linear(16, 5)
+        self.head = nn.Linear(16, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.blocks:

@@ -2,7 +2,7 @@
 
 The blocks of a page share their names, in order. Each section begins with the names of `names`,
 which stand for what the reader has: a model, a batch, a mesh. A comment before a block,
-`<!-- ranks 4 -->`, runs it in four processes over Gloo.
+`<!-- ranks 4 -->`, runs it in four processes over Gloo; `<!-- not run: REASON -->` leaves it out.
 """
 
 # ruff: noqa: E402
@@ -29,6 +29,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from docs_model import Model, loss_of
+from modules import Mixtures, square
 from process_group import process_group as process_group
 from ranks import run_ranks
 
@@ -58,13 +59,13 @@ class Block:
 
 def blocks_of(page: Path) -> list[Block]:
     found: list[Block] = []
-    section, language, ranks, before = "", None, 0, ""
+    section, language, ranks, before, runs = "", None, 0, "", True
     begin, text = 0, ""
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         fence = FENCE.match(line)
         if language is not None:
             if line == "```":
-                if language == "python":
+                if language == "python" and runs:
                     found.append(Block(section, begin, ranks, text))
                 language = None
             else:
@@ -72,6 +73,7 @@ def blocks_of(page: Path) -> list[Block]:
         elif fence:
             marked = RANKS.match(before)
             language, ranks = fence[1], int(marked[1]) if marked else 0
+            runs = not before.startswith("<!-- not run: ")
             begin, text = number + 1, ""
         elif line.startswith("## "):
             section = line
@@ -97,6 +99,9 @@ def names_of(page: str) -> dict[str, Any]:
     found |= dict(loss=loss_of, heddle=heddle, torch=torch, init_device_mesh=init_device_mesh)
     if page == "python-api.md":
         found["step"] = heddle.Step(heddle.Graph.load("step.hd"))
+    if page == "capture.md":
+        x = {"x": torch.randn(8, 6, 16)}
+        found["mixture"] = heddle.capture(Mixtures(8), x, loss=lambda m, b: square(m, b["x"]))
     if page == "python-passes.md":
         found["graph"] = heddle.Graph.parse(TRANSPOSES)
     return found

@@ -17,6 +17,7 @@ class Rules:
     units: dict[str, str] = field(default_factory=dict)
     experts: list[str] = field(default_factory=list)
     layers: list[heddle.step.Flows] = field(default_factory=list)
+    local: list[str] = field(default_factory=list)
 
     def split_dim(self, parameter: str) -> int | None:
         return self.dims.get(parameter)

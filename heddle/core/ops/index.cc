@@ -81,11 +81,16 @@ Result<Factors> IndexFactors(const OpArgs& args, const Types&) {
   bool put = args.op().schema.Find("accumulate") != nullptr;
   Factors factors;
   TensorFactors self = AddDims(factors, args[0], "d");
+  // A single vector of positions may be those of a rank's own rows, as in index_select.
+  bool vector = indexed.positions.size() == 1 && std::ranges::count(indexed.flags, true) == 1;
   for (size_t d = 0; d < self.size(); ++d) {
-    if (indexed.flags[d]) factors.factors[d].kind = FactorKind::kWhole;
+    if (!indexed.flags[d]) continue;
+    factors.factors[d].kind = FactorKind::kWhole;
+    factors.factors[d].local = vector;
   }
   TensorFactors positions = AddDims(factors, Type::Tensor(DType::kI64, indexed.positions), "i",
                                     put ? FactorKind::kWhole : FactorKind::kKeep);
+  if (put && vector) factors.factors[positions[0][0]].local = true;
   TensorFactors result;
   for (size_t d = 0; d < self.size(); ++d) {
     if (!indexed.flags[d]) result.push_back(self[d]);

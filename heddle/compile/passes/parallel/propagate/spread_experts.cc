@@ -102,7 +102,7 @@ class Spreader {
                   ranks, Format(mesh_, module.experts));
     mixture.over = module.experts;
     mixture.times = module.expert_times == 0 ? ranks : std::min(ranks, module.expert_times);
-    mixture.sent = graph_.operands(sum)[0];
+    mixture.sent = Counts(graph_.operands(sum)[0]);
     HEDDLE_RETURN_IF_ERROR(CheckRows(node, module));
     Attrs attrs;
     attrs.Set("over", mixture.over);
@@ -111,6 +111,17 @@ class Spreader {
     mixture.ends = inserter_.Add(Inserter::Before(node), op::shard_expert_ends, "ends",
                                  {mixture.received, weights}, attrs, graph_.type(ends));
     return &mixture;
+  }
+
+  // Counts as integers: `aten.histc` on a CPU counts in the type of its input.
+  ValueId Counts(ValueId counts) {
+    Type type = graph_.types()[graph_.type(counts)];
+    if (type.dtype == DType::kI64) return counts;
+    type.dtype = DType::kI64;
+    Attrs attrs;
+    attrs.Set("dtype", DType::kI64);
+    return inserter_.Add(inserter_.After(counts), op::_to_copy, "counts", {counts}, attrs,
+                         graph_.types().Intern(type));
   }
 
   // All ranks have the same number of rows.
@@ -223,6 +234,20 @@ class Spreader {
     });
   }
 
+  // Whether the node splits each row, or joins parts of rows.
+  bool CutsRows(NodeId node, std::span<const Dim> dims) const {
+    OpId op = graph_[node].op;
+    if (op != op::split_Tensor && op != op::split_with_sizes && op != op::slice_Tensor &&
+        op != op::cat)
+      return false;
+    const AttrValue* given = graph_.attrs(node).Find("dim");
+    int64_t dim = given == nullptr ? 0 : std::get<int64_t>(*given);
+    if (dim == 0 || dim == -static_cast<int64_t>(dims.size())) return false;
+    return std::ranges::all_of(graph_.operands(node), [&](ValueId v) {
+      return spread_.contains(v) || (DimsOf(v).size() == dims.size() && DimsOf(v)[0] == dims[0]);
+    });
+  }
+
   // A reader of moved rows works on the ranks of the experts if it works row by row. Otherwise it
   // reads the combined rows.
   Status Follow(NodeId node) {
@@ -240,7 +265,7 @@ class Spreader {
       Widen(graph_[node].first_result, {found.mixture, 1 - found.dim});
       return Done{};
     }
-    bool stays = found.dim == 0 && RowByRow(node, dims);
+    bool stays = found.dim == 0 && (RowByRow(node, dims) || CutsRows(node, dims));
     for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
       ValueId v = graph_.operands(node)[i];
       if (!v || (stays && DimsOf(v).empty())) continue;
@@ -251,7 +276,8 @@ class Spreader {
         rewriter_.SetOperand(node, i, back);
       }
     }
-    if (stays) Widen(graph_[node].first_result, found);
+    if (!stays) return Done{};
+    for (ValueId result : graph_.results(node)) Widen(result, found);
     return Done{};
   }
 
