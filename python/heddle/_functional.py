@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from ._torch_names import FakeTensorMode, OpOverload, make_fx, preserve_node_meta
+from ._trace import fail
 
 __all__ = ["Functional", "functionalize", "is_same", "mark"]
 
@@ -72,6 +73,22 @@ class Functional:
     constants: list[Tensor] = field(default_factory=list)
 
 
+def _refuse_object(node: fx.Node, value: Any) -> None:
+    scope = (node.meta.get("custom") or {}).get("heddle_scope", "")
+    if isinstance(value, fx.GraphModule):
+        what, hint = "a function that is traced apart", "write it as ops of torch"
+    else:
+        what, hint = "an object other than a tensor", "draw random numbers without `generator=`"
+    raise fail("constant", f"{f'`{scope}`' if scope else 'the model'} reads {what}", hint)
+
+
+def _drop_profiling(graph_module: fx.GraphModule) -> None:
+    """Removes the calls of `torch.profiler.record_function`."""
+    for node in reversed(list(graph_module.graph.nodes)):
+        if isinstance(node.target, OpOverload) and node.target.namespace == "profiler":
+            graph_module.graph.erase_node(node)
+
+
 def _lift_constants(graph_module: fx.GraphModule) -> list[Tensor]:
     """Makes placeholders of the tensors that the graph holds, last in order."""
     graph = graph_module.graph
@@ -84,7 +101,7 @@ def _lift_constants(graph_module: fx.GraphModule) -> list[Tensor]:
         if node.target not in known:
             value = getattr(graph_module, node.target)
             if not isinstance(value, Tensor):
-                continue
+                _refuse_object(node, value)
             with graph.inserting_after(last):
                 last = known[node.target] = graph.placeholder(node.target)
             known[node.target].meta.update(node.meta)
@@ -105,10 +122,17 @@ def _without_writes(graph_module: fx.GraphModule, fakes: Sequence[Tensor]) -> fx
 
 def functionalize(graph_module: fx.GraphModule) -> Functional:
     """Removes writes, by a second trace that runs no code of the user, if there are any."""
+    _drop_profiling(graph_module)
     constants = _lift_constants(graph_module)
     nodes = graph_module.graph.nodes
     if not any(_writes(node) for node in nodes if node.op == "call_function"):
         return Functional(graph_module, constants=constants)
+    # Sequence numbers of the second trace are its own.
+    mark(nodes)
+    for node in nodes:
+        if node.op == "call_function":
+            found = {key: node.meta[key] for key in ("heddle_phase", "heddle_scope")}
+            node.meta["custom"] = {**(node.meta.get("custom") or {}), **found}
     with FakeTensorMode(allow_non_fake_inputs=True):
         taken = [node.meta.get("val") for node in nodes if node.op == "placeholder"]
         taken[len(taken) - len(constants) :] = constants

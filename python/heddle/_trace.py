@@ -118,6 +118,7 @@ class _Step:
     def __call__(self, *fakes: Tensor) -> list[Tensor]:
         self.gradients, self.unused, self.replaced = [], [], []
         held = {key: fakes[index] for key, index in self.by_id.items()}
+        storages = [fake.untyped_storage() for fake in fakes]
         batch = fakes[sum(leaf.role != "batch" for leaf in self.leaves) :]
         trained = [i for i, leaf in enumerate(self.leaves) if leaf.trained]
         with lend(self.model, held, ParameterCast(self.param_dtype), self.names):
@@ -131,14 +132,32 @@ class _Step:
             with annotate({"heddle_phase": "bwd"}):
                 grads = torch.autograd.grad(loss, [fakes[i] for i in trained], allow_unused=True)
             changed = self._replaced(fakes)
+        self._check_data(fakes, storages)
         results: list[Tensor] = [loss]
         for index, grad in zip(trained, grads, strict=True):
             if grad is None:
                 self.unused.append(self.leaves[index].label)
             else:
+                self._check_layout(self.leaves[index], grad)
                 self.gradients.append(self.leaves[index].label)
                 results.append(grad)
         return results + changed
+
+    def _check_data(self, fakes: Sequence[Tensor], storages: Sequence[Any]) -> None:
+        """Raises if a tensor got other data: no op of the graph shows that."""
+        for leaf, fake, before in zip(self.leaves, fakes, storages, strict=True):
+            if fake.untyped_storage()._cdata != before._cdata:
+                raise fail(
+                    "write",
+                    f"the step sets `.data` of `{leaf.label}`",
+                    "write to a buffer, or change parameters between steps",
+                )
+
+    def _check_layout(self, leaf: Leaf, grad: Tensor) -> None:
+        if grad.layout != torch.strided:
+            layout = str(grad.layout).removeprefix("torch.")
+            message = f"the gradient of `{leaf.label}` has the layout {layout}, expected strided"
+            raise fail("layout", message, "for embeddings: `sparse=False`")
 
     def _replaced(self, fakes: Sequence[Tensor]) -> list[Tensor]:
         changed = []

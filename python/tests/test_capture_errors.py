@@ -314,6 +314,39 @@ def test_modules_of_torchscript() -> None:
         trace_step(model, torch.ones(2, 4), loss=square)
 
 
+class Odd(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.table = nn.Embedding(8, 4, sparse=how == "sparse")
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.how == "data":
+            self.table.weight.data = self.table.weight.data * 0.5
+        out: Tensor = self.table(x)
+        if self.how == "generator":
+            out = out + torch.rand(4, generator=torch.Generator().manual_seed(1))
+        return out
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "message"),
+    [
+        ("data", "capture-write", "the step sets `.data` of `0.table.weight`"),
+        ("sparse", "capture-layout", "`0.table.weight` has the layout sparse_coo"),
+        ("generator", "capture-constant", "`0` reads an object other than a tensor"),
+    ],
+)
+def test_what_no_graph_shows(how: str, kind: str, message: str) -> None:
+    model = nn.Sequential(Odd(how))
+    before = snapshot(model)
+    with pytest.raises(CaptureError) as caught:
+        trace_step(model, torch.arange(4), loss=square)
+    (found,) = caught.value.diagnostics
+    assert found.kind == kind and message in found.message and found.hint
+    assert all(a is b for a, b in zip(before, snapshot(model), strict=True))
+
+
 def test_an_interrupt_leaves_the_model_as_it_was() -> None:
     class Interrupted(nn.Linear):
         def forward(self, input: Tensor) -> Tensor:

@@ -150,3 +150,46 @@ def test_tensors_of_neither_model_nor_batch() -> None:
     (remark,) = captured.remarks
     assert remark.startswith("the step holds a tensor of neither model nor batch")
     assert list(captured.constants) == ["constant.0"]
+
+
+class Profiled(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        with torch.profiler.record_function("linear"):
+            return super().forward(input)
+
+
+def test_profiling_leaves_no_trace() -> None:
+    for model in (Profiled(4, 4), nn.DataParallel(nn.Linear(4, 4))):
+        captured = assert_eager_bits(model, torch.randn(4, 4), square)
+        assert "profiler" not in captured.graph_module.code
+
+
+class Shifts(nn.Module):
+    """Writes in place, so the step is traced twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).add_(1))
+
+
+def test_scopes_of_backward_after_two_traces() -> None:
+    captured = trace_step(Shifts(), torch.randn(4, 4), loss=square)
+    nodes = [n for n in captured.graph_module.graph.nodes if n.op == "call_function"]
+    products = [n for n in nodes if n.target is torch.ops.aten.mm.default]
+    scopes = {n.meta["heddle_scope"] for n in products if n.meta["heddle_phase"] == "bwd"}
+    assert scopes == {"first", "second"}
+
+
+def test_inverse_permutations_are_sorts() -> None:
+    def loss(model: nn.Module, x: Tensor) -> Tensor:
+        order = torch.sort(x[:, 0])[1]
+        inverse = torch.empty_like(order)
+        inverse[order] = torch.arange(4)
+        return model(x[order])[inverse].square().sum()
+
+    captured = assert_eager_bits(nn.Linear(4, 4), torch.randn(4, 4), loss)
+    code = captured.graph_module.code
+    assert code.count("aten.sort") == 2 and "arange" not in code

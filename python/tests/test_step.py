@@ -129,3 +129,14 @@ def test_the_found_program_runs() -> None:
     run(torch.ones(8, 4))
     # The step size is that of the capture.
     assert torch.allclose(run.whole("weight"), before - 0.5, atol=1e-2)
+
+
+def test_numbers_in_a_batch_are_not_split() -> None:
+    def loss(model: Any, batch: Any) -> Any:
+        return (model(batch["x"]) * batch["scale"]).sum()
+
+    batch = {"x": torch.randn(4, 2), "scale": torch.tensor(2.0)}
+    step = heddle.capture(torch.nn.Linear(2, 1), batch, loss=loss)
+    plan = step.plan("dp=2")
+    assert 'input "x" [dp]' in str(plan) and "scale" not in str(plan)
+    assert step.compile(plan).graph.value("scale").shape == ()

@@ -65,19 +65,31 @@ Status FindExpertAxes(PlanDraft& draft) {
 
 Axes InMeshOrder(const Axes& axes, const Mesh& mesh) {
   Axes ordered;
-  for (AxisId axis = 0; axis < mesh.axes().size(); ++axis) {
+  for (size_t i = 0; i < mesh.axes().size(); ++i) {
+    auto axis = static_cast<AxisId>(i);
     if (axes.contains(axis)) ordered.Add(axis);
   }
   return ordered;
 }
 
+// One statement for the whole batch, or one per tensor if some are single numbers.
 void AddInputs(PlanDraft& draft) {
-  bool batch = std::ranges::any_of(
-      draft.graph.inputs(), [](const Input& input) { return input.role == InputRole::kBatch; });
-  if ((draft.data.empty() && draft.context.empty()) || !batch) return;
+  if (draft.data.empty() && draft.context.empty()) return;
   Placement placement;
   placement.splits = {draft.data};
-  draft.plan.inputs.push_back({"*", placement, 1, 0});
+  std::vector<PlanInput> rows;
+  bool has_numbers = false;
+  for (const Input& input : draft.graph.inputs()) {
+    if (input.role != InputRole::kBatch) continue;
+    if (draft.graph.types().rank(draft.graph.type(input.value)) == 0) {
+      has_numbers = true;
+    } else {
+      rows.push_back({input.label, placement, 1, 0});
+    }
+  }
+  if (rows.empty()) return;
+  if (!has_numbers) rows = {{"*", placement, 1, 0}};
+  draft.plan.inputs = std::move(rows);
 }
 
 void AddParams(PlanDraft& draft) {
