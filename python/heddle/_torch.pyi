@@ -7,6 +7,31 @@ import torch
 def fail_check(message: str) -> None:
     """Fails an internal check, so that tests see what happens then."""
 
+class DeviceProgram:
+    """
+    The program of one rank on a device, bound to its input tensors.
+
+    On a GPU it has Heddle's kernels. With `record`, the third run becomes a CUDA graph.
+    """
+
+    def __init__(self, text: str, device: str, record: bool) -> None: ...
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether runs replay a CUDA graph."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Kernels and graphs that are not used, and why."""
+
+    def bind(self, inputs: list[torch.Tensor]) -> None:
+        """Sets the tensors that later runs read. Updates are in place."""
+
+    def run(self) -> list[torch.Tensor]:
+        """
+        Runs the graph. Results of a replayed run are the same tensors every time.
+        """
+
 class World:
     """
     All ranks of a graph in this process.

@@ -18,6 +18,7 @@ from .passes import GraphPass
 from .table import Table
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
     from torch.distributed.device_mesh import DeviceMesh
     from torch.fx import GraphModule
@@ -432,15 +433,22 @@ class Program:
 
         return read(path)
 
-    def start(self, mesh: DeviceMesh | None = None, *, weights: Any = None) -> Run:
+    def start(
+        self,
+        mesh: DeviceMesh | None = None,
+        *,
+        weights: Any = None,
+        device: str | torch.device | None = None,
+    ) -> Run:
         """Starts the program on this process's rank; see `heddle.Run`.
 
         `mesh` has the axes of the program; a program of one rank needs none. `weights`: a module,
-        or whole tensors by name; without them, all are zero until `Run.load`.
+        or whole tensors by name; without them, all are zero until `Run.load`. `device`: that of a
+        program without a mesh, as `cuda`, which runs with Heddle's own kernels.
         """
         from .running import Run
 
-        return Run(self, mesh, weights=weights)
+        return Run(self, mesh, weights=weights, device=device)
 
     def __repr__(self) -> str:
         mesh = ", ".join(f"{axis}={size}" for axis, size in self.graph.mesh.items())

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from . import _checkpoints
 from ._core import Value
+from ._device import DeviceProgram
 from ._groups import Groups, place_on
 from ._leaves import flatten_batch
 from ._parts import DTYPE_NAMES, Layout, Place, fail
@@ -35,15 +36,36 @@ def _state_name(value: Value, parameters: Mapping[int | None, str]) -> str:
     return value.label
 
 
-def _alone(program: Program, place: Place) -> Callable[..., Sequence[Tensor]]:
+def _alone(
+    program: Program, place: Place, device: torch.device
+) -> Callable[..., Sequence[Tensor]]:
     """A program of one rank, on Heddle's own runtime where that is installed: the same bits."""
     try:
         from . import _torch
     except ImportError:
-        module: Callable[..., Sequence[Tensor]] = write_fx(program._packed(), place, None, "cpu")
+        module: Callable[..., Sequence[Tensor]] = write_fx(
+            program._packed(), place, None, str(device)
+        )
         return module
+    if device.type == "cuda":
+        return DeviceProgram(program.graph, device)
     world = _torch.World(str(program.graph))
     return lambda *inputs: world.run([list(inputs)])[0]
+
+
+def _opened(device: str | torch.device | None) -> torch.device:
+    """A device with its number."""
+    try:
+        found = torch.device(device or "cpu")
+    except RuntimeError as error:
+        raise fail("device", f"{device!r} is not a device: {str(error).splitlines()[0]}") from None
+    if found.type not in ("cpu", "cuda"):
+        raise fail("device", f"the device is {found}, expected cpu or cuda")
+    if found.type == "cpu":
+        return found
+    if not torch.cuda.is_available():
+        raise fail("device", f"the device is {found}, and torch finds no GPU here")
+    return found if found.index is not None else torch.device("cuda", torch.cuda.current_device())
 
 
 def _storage(tensor: Tensor) -> int:
@@ -76,9 +98,17 @@ class Run:
     """
 
     def __init__(
-        self, program: Program, mesh: DeviceMesh | None = None, *, weights: Any = None
+        self,
+        program: Program,
+        mesh: DeviceMesh | None = None,
+        *,
+        weights: Any = None,
+        device: str | torch.device | None = None,
     ) -> None:
-        """`weights`: a module, or whole tensors by name. Without them all are zero until `load`."""
+        """`weights`: a module, or whole tensors by name. Without them all are zero until `load`.
+
+        `device`: that of a program of one rank without a mesh, as `cuda` (default: `cpu`).
+        """
         self._program = program
         self._mesh = mesh
         sizes = program.graph.mesh
@@ -90,14 +120,14 @@ class Run:
                 raise fail("mesh", f"the program is for {ranks} ranks; give a DeviceMesh")
             self._place = Place(sizes, dict.fromkeys(sizes, 0))
             self._groups: Groups | None = None
-            self._device = torch.device("cpu")
-            self._module = _alone(program, self._place)
+            self._device = _opened(device)
+            self._module = _alone(program, self._place, self._device)
         else:
+            if device is not None:
+                raise fail("device", "a mesh and a device are given", "the mesh states the device")
             self._place = place_on(mesh, sizes)
             self._groups = Groups(mesh, self._place)
-            self._device = torch.device(mesh.device_type)
-            if self._device.type == "cuda":
-                self._device = torch.device("cuda", torch.cuda.current_device())
+            self._device = _opened(mesh.device_type)
             self._module = program.to_fx(mesh)
         self._inputs = list(program.graph.inputs)
         self._outputs = list(program.graph.outputs)

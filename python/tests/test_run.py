@@ -14,6 +14,7 @@ import heddle
 
 torch = pytest.importorskip("torch")
 
+from heddle._device import DeviceProgram  # noqa: E402
 from heddle._parts import same_bits  # noqa: E402
 from step_checks import deterministic  # noqa: E402
 from test_to_fx import Uneven, uneven_loss  # noqa: E402
@@ -77,6 +78,27 @@ def test_the_fx_graph_runs_without_the_extension(monkeypatch: pytest.MonkeyPatch
             losses = [run(batch, lr=1e-2) for _ in range(3)]
         results.append([*losses, *run.parameters()])
     assert all(same_bits(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("options", [{}, {"optimizer": heddle.AdamW(max_norm=1.0)}])
+def test_a_program_that_is_bound_to_its_tensors(options: dict[str, Any]) -> None:
+    """As on a GPU, but for kernels and recording."""
+    pytest.importorskip("heddle._torch")
+    compiled = program(**options)
+    plain, bound = (compiled.start(weights=model()) for _ in range(2))
+    bound._module = DeviceProgram(compiled.graph, torch.device("cpu"))
+    with deterministic():
+        for number, batch in enumerate(batches(4)):
+            if number == 2:
+                # An optimizer may replace what a parameter holds.
+                for run in (plain, bound):
+                    first = next(run.parameters())
+                    first.data = first.data * 0.5
+            assert same_bits(plain(batch), bound(batch))
+    for one, other in zip(plain.parameters(), bound.parameters(), strict=True):
+        assert same_bits(one.detach(), other.detach())
+        assert options or same_bits(one.grad, other.grad)
+    assert bound._module.notes == [] and not bound._module.is_recorded
 
 
 def test_gradients_are_tensors_of_their_own() -> None:
@@ -185,6 +207,11 @@ def test_mistakes_name_both_values(tmp_path: Path) -> None:
     with pytest.raises(heddle.RunError, match="`embed.weight` is on meta"):
         with torch.device("meta"):
             compiled.start(weights=Uneven())
+    with pytest.raises(heddle.RunError, match="'gpu' is not a device"):
+        compiled.start(device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(heddle.RunError, match="torch finds no GPU here"):
+            compiled.start(device="cuda")
     step = heddle.capture(model(), batches(1)[0], loss=uneven_loss)
     with pytest.raises(heddle.RunError, match="the program is for 4 ranks; give a DeviceMesh"):
         step.compile(step.plan("dp=4")).start()

@@ -8,6 +8,8 @@
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/python/errors.h"
+#include "heddle/run/runtime/device/graph_recorder.h"
+#include "heddle/run/runtime/device/own_kernels.h"
 #include "heddle/run/runtime/rank_program.h"
 
 namespace nb = nanobind;
@@ -61,6 +63,83 @@ class World {
   run::RankProgram program_;
 };
 
+// The program of one rank on a device, bound to its input tensors: with Heddle's kernels on a GPU.
+// If it records, the third run becomes a CUDA graph, which later runs replay.
+class DeviceProgram {
+ public:
+  DeviceProgram(const std::string& text, const std::string& device, bool record)
+      : device_(device),
+        kernels_(device_.is_cuda() ? Open() : nullptr),
+        program_(Take(Unlocked([&] { return Compile(text); }), "RunError")) {
+    if (record && device_.is_cuda()) Record();
+  }
+  DeviceProgram(const DeviceProgram&) = delete;
+  DeviceProgram& operator=(const DeviceProgram&) = delete;
+
+  void Bind(std::vector<at::Tensor> inputs) {
+    inputs_ = {std::move(inputs)};
+    replay_ = {};
+    runs_ = 0;
+  }
+
+  std::vector<at::Tensor> Run() {
+    auto run = [&]() -> Result<TensorsByRank> {
+      if (recorder_ == nullptr) return program_.Run(inputs_);
+      auto mode = ++runs_ < 3 ? run::StepReplay::Mode::kWarmUp : run::StepReplay::Mode::kRecord;
+      return replay_.Run(*recorder_, program_, inputs_, mode);
+    };
+    return Take(Unlocked(run), "RunError")[0];
+  }
+
+  bool is_recorded() const { return replay_.is_recorded(); }
+  std::vector<std::string> Notes() const {
+    std::vector<std::string> notes = notes_;
+    if (replay_.refusal())
+      notes.push_back("the step runs as launches, not as a CUDA graph: " + *replay_.refusal());
+    return notes;
+  }
+
+ private:
+  std::unique_ptr<run::Kernels> Open() {
+    auto notice = [this](const std::string& line) { notes_.push_back(line); };
+    Result<std::unique_ptr<run::Kernels>> opened = run::OpenKernels(device_, notice);
+    if (opened.ok()) return *std::move(opened);
+    notice("ATen runs every op: " + opened.diagnostics()[0].message);
+    return nullptr;
+  }
+
+  Result<run::RankProgram> Compile(const std::string& text) {
+    HEDDLE_TRY(Module module, ParseModule(text, "graph", Ops()));
+    if (module.mesh.ranks() != 1)
+      return Error(Diag::kMeshSize, "the program is for {} ranks, expected one",
+                   module.mesh.ranks());
+    run::RankProgramOptions options;
+    options.device = device_;
+    if (kernels_ != nullptr)
+      options.kernels = [this](const Graph& graph) { return ArrangeKernels(graph, *kernels_); };
+    return run::RankProgram::Compile(module, module.graphs[0], options);
+  }
+
+  void Record() {
+    Result<std::unique_ptr<run::RunRecorder>> made = run::MakeGraphRecorder(device_);
+    if (made.ok()) {
+      recorder_ = *std::move(made);
+    } else {
+      notes_.push_back("the step runs as launches, not as a CUDA graph: " +
+                       made.diagnostics()[0].message);
+    }
+  }
+
+  c10::Device device_;
+  std::vector<std::string> notes_;
+  std::unique_ptr<run::Kernels> kernels_;
+  run::RankProgram program_;
+  std::unique_ptr<run::RunRecorder> recorder_;
+  run::StepReplay replay_;
+  TensorsByRank inputs_;
+  int64_t runs_ = 0;
+};
+
 // Raises ImportError unless torch is the version whose ABI this module has.
 void CheckTorch() {
   const std::string built = TORCH_VERSION;
@@ -76,6 +155,7 @@ void CheckTorch() {
 }  // namespace heddle::python
 
 NB_MODULE(_torch, module) {
+  using heddle::python::DeviceProgram;
   using heddle::python::World;
   heddle::python::CheckTorch();
   module.doc() = "Runs graphs on tensors of torch. Everything here is for the package `heddle`.";
@@ -90,4 +170,17 @@ NB_MODULE(_torch, module) {
            nb::sig("def run(self, inputs: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]"),
            "Runs the graph on each rank's inputs, and returns each rank's outputs. Updates are in "
            "place.");
+  nb::class_<DeviceProgram>(
+      module, "DeviceProgram",
+      "The program of one rank on a device, bound to its input tensors.\n\n"
+      "On a GPU it has Heddle's kernels. With `record`, the third run becomes a CUDA graph.")
+      .def(nb::init<const std::string&, const std::string&, bool>(), "text"_a, "device"_a,
+           "record"_a)
+      .def_prop_ro("is_recorded", &DeviceProgram::is_recorded, "Whether runs replay a CUDA graph.")
+      .def_prop_ro("notes", &DeviceProgram::Notes, "Kernels and graphs that are not used, and why.")
+      .def("bind", &DeviceProgram::Bind, "inputs"_a,
+           nb::sig("def bind(self, inputs: list[torch.Tensor]) -> None"),
+           "Sets the tensors that later runs read. Updates are in place.")
+      .def("run", &DeviceProgram::Run, nb::sig("def run(self) -> list[torch.Tensor]"),
+           "Runs the graph. Results of a replayed run are the same tensors every time.");
 }
