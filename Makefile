@@ -1,8 +1,8 @@
 # make        set up and build
 # make test   set up, build, run every test; print what was skipped, and why
 # make soak SECONDS=3600 SEED=7   attack every command for SECONDS; kill, stop and confuse ranks;
-#             kill savers; train 25 steps every way; compare automatic plans with presets; run the
-#             tests of the Python package with the oldest torch
+#             kill savers; train 25 steps every way; compare automatic plans with presets; run all
+#             tests of the Python package, also with the oldest torch; build and install its wheel
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check format and clang-tidy of changed files
 # make train  set up, build, run the main job
@@ -39,7 +39,7 @@ RESULTS = --output-junit tests.xml --test-output-size-passed 1000000
 # ccache caches files with precompiled headers only with these settings.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build program install deb python wheel test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
+.PHONY: all setup build program install deb python wheel soak_python test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
 
 all: build
 
@@ -138,7 +138,12 @@ soak: build sanitized
 	@HEDDLE_SOAK=1 $(PYTHON) test/tokenizer/damaged_files.py build/test/encode_texts --seed=$(SEED)
 	@test/checkpoint/kills.py build/test/checkpoint_victim build/heddle --trials=200 --seed=$(SEED)
 	@HEDDLE_SOAK=1 test/docs/code_blocks.py build/heddle
-	@[ ! -f build/python/heddle/__init__.py ] || tools/oldest_torch.sh $(PYTHON) build
+	@[ ! -f build/python/heddle/__init__.py ] || $(MAKE) --no-print-directory soak_python
+
+soak_python:
+	@HEDDLE_SOAK=1 PYTHONPATH=build/python $(PYTHON) -m pytest -c pyproject.toml -q --heddle=build/heddle python/tests
+	@tools/oldest_torch.sh $(PYTHON) build
+	@rm -f dist/*.whl && $(MAKE) --no-print-directory wheel && $(PYTHON) test/python/install.py dist/*.whl
 
 # Eight ranks in this process learn Heddle's own sources, and the model writes a line. Then the same
 # job is compared with eager training.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Installs, uses, removes and installs again the wheel of a build folder, in an environment without
-other packages.
+"""Installs, uses, removes and installs again a wheel, in an environment without other packages: that
+of a build folder, or a file that `make wheel` made.
 
-usage: install.py BUILD
+usage: install.py BUILD|FILE.whl
 """
 
 import subprocess
@@ -37,9 +37,11 @@ def main() -> int:
         return check(Path(folder), sys.argv[1])
 
 
-def check(folder: Path, build: str) -> int:
-    made = [ROOT / "tools/python_wheel.sh", sys.executable, build, folder / "wheel"]
-    wheel = subprocess.run(made, check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
+def check(folder: Path, given: str) -> int:
+    wheel = given
+    if not given.endswith(".whl"):
+        made = [ROOT / "tools/python_wheel.sh", sys.executable, given, folder / "wheel"]
+        wheel = subprocess.run(made, check=True, text=True, stdout=subprocess.PIPE).stdout.strip()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "env"], check=True)
     python = folder / "env/bin/python"
     (site,) = (folder / "env").glob("lib/python*/site-packages")
@@ -59,6 +61,11 @@ def check(folder: Path, build: str) -> int:
         used = use()
         assert used.returncode == 0, used.stderr
         assert used.stdout.strip() == str(site / "heddle"), used.stdout
+    # Examples that need no torch.
+    for name in ("plan_step.py", "search_plans.py"):
+        example = [python, "-B", ROOT / "examples/python" / name]
+        done = subprocess.run(example, cwd=folder, text=True, capture_output=True)
+        assert done.returncode == 0 and done.stdout, done.stderr
     pip("uninstall", "--yes", "heddle-compiler")
     assert sorted(site.iterdir()) == empty, sorted(site.iterdir())
     assert use().returncode != 0
