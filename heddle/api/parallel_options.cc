@@ -20,7 +20,9 @@ constexpr std::string_view kPipelineFlags[] = {"pipeline_parallel_schedule",
                                                "pipeline_parallel_microbatch_size",
                                                "pipeline_parallel_layers_per_stage",
                                                "pipeline_parallel_first_stage_less_layers",
-                                               "pipeline_parallel_last_stage_less_layers"};
+                                               "pipeline_parallel_last_stage_less_layers",
+                                               "pipeline_parallel_gather_every",
+                                               "pipeline_parallel_reduce_every"};
 
 }  // namespace
 

@@ -33,6 +33,9 @@ struct PipelineOptions {
   // The layers that the embedding and the output count as.
   std::optional<int64_t> first_less_layers = {};
   std::optional<int64_t> last_less_layers = {};
+  // Micro-batches that share a gather of weights, and a reduction of gradients; 0: all.
+  int64_t gather_every = 0;
+  int64_t reduce_every = 0;
 
   // Whether stages are divided by cost, instead of by TorchTitan's rule.
   bool balances() const { return layers_per_stage == 0 && !first_less_layers && !last_less_layers; }

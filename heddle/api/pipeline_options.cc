@@ -36,8 +36,8 @@ Result<std::vector<int64_t>> PipelineOptions::FirstPositions(int64_t layers, int
   int64_t last_less = last_less_layers.value_or(1);
   int64_t all = layers + first_less + last_less;
   if (stages > all)
-    return Error(Diag::kSchedule, "{} for {} layers, which count as {} with embedding and output",
-                 Counted(stages, "stage"), layers, all);
+    return Error(Diag::kSchedule, "{} for {}, which count as {} with embedding and output",
+                 Counted(stages, "stage"), Counted(layers, "layer"), all);
   int64_t least = all / stages;
   if (first_less > least || last_less > least)
     return Error(Diag::kSchedule,
@@ -62,6 +62,8 @@ Result<std::vector<int64_t>> PipelineOptions::FirstPositions(int64_t layers, int
 
 Result<compile::PlanStages> PipelineOptions::Stages(int64_t layers, int64_t sequences) const {
   compile::PlanStages out;
+  out.gather_every = gather_every;
+  out.reduce_every = reduce_every;
   int64_t stages = 0;
   int64_t in_file = 0;
   if (schedule_csv.empty()) {
@@ -87,8 +89,8 @@ Result<compile::PlanStages> PipelineOptions::Stages(int64_t layers, int64_t sequ
   if (!balances()) {
     HEDDLE_TRY(out.first_positions, FirstPositions(layers, stages));
   } else if (stages > layers + 2) {
-    return Error(Diag::kSchedule, "{} for {} layers with embedding and output; use fewer stages",
-                 Counted(stages, "stage"), layers);
+    return Error(Diag::kSchedule, "{} for {} with embedding and output; use fewer stages",
+                 Counted(stages, "stage"), Counted(layers, "layer"));
   } else {
     for (int64_t stage = 0; stage < stages; ++stage) out.first_positions.push_back(stage);
   }

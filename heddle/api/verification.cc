@@ -50,11 +50,6 @@ Status Verification::CheckSteps() const {
         steps.validation_interval, against_);
   if (against_ == "eager" && ReducesFirst())
     return EagerKnowsNo("--parallelism.reduce_before_scatter");
-  if (micro_batches() > 1 && against_ == "eager")
-    return Error(Diag::kBadChoice,
-                 "the step has {} micro-batches; eager training does not accumulate gradients: use "
-                 "--against=pytorch, none, processes or a pipeline",
-                 micro_batches());
   return Done{};
 }
 
@@ -107,7 +102,9 @@ run::EagerOptions Verification::Eager() const {
           .expert = planned().layout.expert,
           .sequence_parallel = planned().layout.preset.sequence_parallel,
           .split_loss = planned().layout.preset.split_loss,
+          .batches_of_step = micro_batches(),
           .micro_batches = planned().pipeline_micro_batches(),
+          .reduce_every = has_pipeline() ? plan().decisions.stages->reduce_every : 0,
           .coordinates = has_pipeline() ? CoordinatesOfParams(graphs().step, model().params.size())
                                         : std::vector<int64_t>(),
           .expert_tensor = given_.parallel.expert_tensor,

@@ -26,6 +26,14 @@ Pipeline OwnPipeline(std::string_view text) {
   return *std::move(pipeline);
 }
 
+// The options of unroll-pipeline for groups of micro-batches.
+std::string Groups(const PlanStages& stages) {
+  std::string out;
+  if (stages.gather_every > 0) out += fmt::format(",gather_every={}", stages.gather_every);
+  if (stages.reduce_every > 0) out += fmt::format(",reduce_every={}", stages.reduce_every);
+  return out;
+}
+
 Pipeline PlanningPasses(const Plan& plan) {
   Pipeline passes = OwnPipeline("propagate, insert-redistributions");
   SetPlan(plan, passes[0]);
@@ -164,9 +172,13 @@ Result<Pipeline> FinalPasses(const PlanDecisions& decisions, const CompileOption
   HEDDLE_TRY(Pipeline passes,
              ParsePipeline(decisions.pipeline.value_or(options.pipeline), Passes()));
   if (decisions.stages) {
-    // Later micro-batches read weights that earlier ones have gathered.
+    // Later micro-batches read weights that earlier ones have gathered, unless each group gathers
+    // its own.
     PipelineChanges keep;
-    keep.settings.push_back({"stages", {"reshard-after-forward"}, "policy", "never"});
+    keep.settings.push_back({"stages",
+                             {"reshard-after-forward"},
+                             "policy",
+                             decisions.stages->gather_every > 0 ? "always" : "never"});
     HEDDLE_RETURN_IF_ERROR(AdjustPipeline(keep, Passes(), passes));
   }
   PipelineChanges changes;
@@ -202,10 +214,10 @@ Result<Pipeline> PassesAfterLowering(Module& lowered, const Plan& plan,
     passes = OwnPipeline(fmt::format("clean, {}", kCarryOut));
   if (decisions.stages) {
     // Each stage is one micro-batch of a clean graph.
-    Pipeline unroll =
-        OwnPipeline(fmt::format("clean, unroll-pipeline{{schedule={},micro_batches={},stages={}}}",
-                                Quoted(decisions.stages->schedule), decisions.stages->micro_batches,
-                                FormatPositions(*decisions.stages)));
+    Pipeline unroll = OwnPipeline(
+        fmt::format("clean, unroll-pipeline{{schedule={},micro_batches={},stages={}{}}}",
+                    Quoted(decisions.stages->schedule), decisions.stages->micro_batches,
+                    FormatPositions(*decisions.stages), Groups(*decisions.stages)));
     passes.insert(passes.end(), unroll.begin(), unroll.end());
   }
   HEDDLE_TRY(Pipeline final_passes, FinalPasses(decisions, options, notes));

@@ -9,6 +9,7 @@ alternating reducers and prefetch depths, and many ranks. --product runs every r
 of each."""
 import argparse
 import itertools
+import math
 import subprocess
 import sys
 import time
@@ -104,6 +105,13 @@ def pipelines():
     for schedule, ranks, precision in itertools.product(
             chunks, ({"shard": 2}, {"tensor": 2}, {"context": 2}, {"shard": 2, "expert": 2}, {"replicate": 2}), ("f32", "bf16")):
         yield job(schedule, 2, ranks, 4, precision, experts if "expert" in ranks else ["--model=llama3"])
+    for schedule, ranks, gather, reduce, batches in itertools.product(
+            ("1F1B", "Interleaved1F1B", "LoopedBFS", "ZBV"), ({"shard": 2}, {"replicate": 2, "shard": 2}), (1, 3), (1, 3), (1, 2)):
+        groups = [f"--parallelism.pipeline_parallel_gather_every={gather}", f"--parallelism.pipeline_parallel_reduce_every={reduce}",
+                  f"--training.global_batch_size={4 * batches * math.prod(ranks.values())}"]
+        made = job(schedule, 2, ranks, 4, "bf16", ["--model=llama3", "--model.tied=true", *groups])
+        made.name += f", gathered every {gather}, reduced every {reduce}, {batches} batches"
+        yield made
 
 
 def without_buckets():

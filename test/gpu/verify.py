@@ -22,7 +22,7 @@ MODELS = {"llama3": SMALL, "qwen3": ["--model=qwen3", "--flavor=debugmodel"], "e
 SCHEDULES = ("GPipe", "ZB-H1", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "DualPipeV")
 DP2, DP4 = ([f"--parallelism.data_parallel_shard_degree={degree}"] for degree in (2, 4))
 BF16, F32 = "--precision=bf16", "--precision=f32"
-# How a rank runs a step. Eager training does not accumulate gradients; graphs.py compares that.
+# How a rank runs a step. graphs.py compares accumulation.
 WAYS = {"": [], "graphs off": ["--runtime.graph=off"], "kernels off": ["--runtime.kernels=off"],
         "checkpointing": ["--activation_checkpoint.mode=full"], "budget": [],
         "4 ranks": DP4}

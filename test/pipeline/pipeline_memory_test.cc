@@ -72,11 +72,15 @@ struct Job {
   int64_t shard = 1;
   bool tied = false;
   const char* checkpoint = "";
+  int64_t gather_every = 0;
+  int64_t reduce_every = 0;
+  int64_t global_batch = 0;
 };
 
 void PrintTo(const Job& job, std::ostream* out) {
-  *out << fmt::format("{} pp={} dp={}{} {}", job.schedule, job.pipeline, job.shard,
-                      job.tied ? " tied" : "", job.checkpoint);
+  *out << fmt::format("{} pp={} dp={}{} {} gather={} reduce={} batch={}", job.schedule,
+                      job.pipeline, job.shard, job.tied ? " tied" : "", job.checkpoint,
+                      job.gather_every, job.reduce_every, job.global_batch);
 }
 
 struct Options {
@@ -97,6 +101,8 @@ Options OptionsOf(const Job& job) {
   if (job.tied) options.model.switches["tied"] = true;
   options.parallel.pipeline.degree = job.pipeline;
   options.parallel.pipeline.schedule = job.schedule;
+  options.parallel.pipeline.gather_every = job.gather_every;
+  options.parallel.pipeline.reduce_every = job.reduce_every;
   options.parallel.degrees = {1, job.shard, 1, 1};
   options.compile.checkpoint_mode = job.checkpoint;
   return options;
@@ -121,27 +127,31 @@ int64_t MostBytes(const run::Model& model, const run::StepModules& modules,
   return most;
 }
 
-class PipelineMemory : public testing::TestWithParam<Job> {};
+// By coordinate: the predicted peak of a rank, and the bytes that all its ranks allocate.
+struct Memory {
+  std::vector<int64_t> predicted;
+  std::vector<int64_t> allocated;
+};
 
-TEST_P(PipelineMemory, IsWhatWasPredictedForEachCoordinate) {
+Memory MemoryOf(const Job& job) {
   at::set_num_threads(1);
   CountingAllocator allocator;
-  Options given = OptionsOf(GetParam());
-  Result<CompiledStep> compiled =
-      CompileStep({given.model, given.parallel, given.compile, {}, 0, /*validates=*/true});
-  ASSERT_TRUE(compiled.ok()) << Format(compiled.diagnostics());
-  const run::Model& model = compiled->planned.model;
-  const run::StepModules modules = compiled->graphs.modules();
-  std::vector<run::RunMemory> predicted =
-      run::MemoryOfRun(modules, /*remembers=*/false, /*with_host=*/true);
-  ASSERT_EQ(predicted.size(), static_cast<size_t>(GetParam().pipeline));
+  Options given = OptionsOf(job);
+  CompiledStep compiled = *CompileStep(
+      {given.model, given.parallel, given.compile, {}, job.global_batch, /*validates=*/true});
+  const run::Model& model = compiled.planned.model;
+  const run::StepModules modules = compiled.graphs.modules();
+  Memory memory;
+  for (const run::RunMemory& one :
+       run::MemoryOfRun(modules, /*remembers=*/false, /*with_host=*/true))
+    memory.predicted.push_back(one.peak.value);
 
   const Mesh& mesh = modules.step->mesh;
   AxisId axis = *ProgramAxis(*modules.step);
   auto transfers = std::make_shared<CopyingTransfers>();
-  std::vector<int64_t> most(predicted.size());
+  memory.allocated.resize(memory.predicted.size());
   std::vector<std::thread> threads;
-  for (size_t c = 0; c < most.size(); ++c) {
+  for (size_t c = 0; c < memory.allocated.size(); ++c) {
     run::SessionOptions options;
     options.program.share_results = false;
     options.program.transfers = transfers;
@@ -151,19 +161,41 @@ TEST_P(PipelineMemory, IsWhatWasPredictedForEachCoordinate) {
     }
     options.params = run::InitialParams(model, 1);
     options.batches = run::SyntheticBatches(model, 1);
+    options.accumulated = compiled.planned.micro_batches();
     threads.emplace_back([&, c, options] {
       at::init_num_threads();
-      most[c] = MostBytes(model, modules, options);
+      memory.allocated[c] = MostBytes(model, modules, options);
     });
   }
   for (std::thread& thread : threads) thread.join();
-  for (size_t c = 0; c < most.size(); ++c) {
+  return memory;
+}
+
+class PipelineMemory : public testing::TestWithParam<Job> {};
+
+TEST_P(PipelineMemory, IsWhatWasPredictedForEachCoordinate) {
+  Memory memory = MemoryOf(GetParam());
+  ASSERT_EQ(memory.predicted.size(), static_cast<size_t>(GetParam().pipeline));
+  for (size_t c = 0; c < memory.predicted.size(); ++c) {
     // Losses and numbers of the step.
     constexpr int64_t kScalars = 4096;
-    int64_t bytes = predicted[c].peak.value * GetParam().shard;
-    EXPECT_LE(most[c], bytes + kScalars) << "coordinate " << c;
-    EXPECT_GE(static_cast<double>(most[c]), 0.995 * static_cast<double>(bytes))
+    int64_t bytes = memory.predicted[c] * GetParam().shard;
+    EXPECT_LE(memory.allocated[c], bytes + kScalars) << "coordinate " << c;
+    EXPECT_GE(static_cast<double>(memory.allocated[c]), 0.995 * static_cast<double>(bytes))
         << "coordinate " << c;
+  }
+}
+
+TEST(MemoryOfGroups, FallsWithGroupsOfOneMicroBatch) {
+  Job job{"1F1B", 2, 2};
+  std::vector<int64_t> once = MemoryOf(job).allocated;
+  job.gather_every = 1;
+  std::vector<int64_t> gathered = MemoryOf(job).allocated;
+  job.reduce_every = 1;
+  std::vector<int64_t> both = MemoryOf(job).allocated;
+  for (size_t c = 0; c < once.size(); ++c) {
+    EXPECT_LT(gathered[c], once[c]) << "coordinate " << c;
+    EXPECT_LT(both[c], gathered[c]) << "coordinate " << c;
   }
 }
 
@@ -173,6 +205,19 @@ INSTANTIATE_TEST_SUITE_P(Schedules, PipelineMemory,
                                          Job{"Interleaved1F1B", 2, 2}, Job{"ZB-H1", 4},
                                          Job{"ZBV", 2, 2}, Job{"ZBV", 2, 1, true},
                                          Job{"DualPipeV", 2}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Groups, PipelineMemory,
+    testing::Values(
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .gather_every = 1, .reduce_every = 1},
+        Job{.schedule = "Interleaved1F1B", .pipeline = 2, .shard = 2, .gather_every = 2},
+        Job{.schedule = "GPipe",
+            .pipeline = 2,
+            .shard = 2,
+            .tied = true,
+            .gather_every = 1,
+            .reduce_every = 3},
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .global_batch = 24}));
 
 }  // namespace
 }  // namespace heddle

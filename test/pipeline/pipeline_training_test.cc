@@ -21,13 +21,22 @@ struct Job {
   int64_t expert = 1;
   bool tied = false;
   const char* checkpoint = "";
+  int64_t gather_every = 0;
+  int64_t reduce_every = 0;
+  // Batches of a step.
+  int64_t batches = 1;
+  const char* reshard = "";
+  bool narrow = false;
+  double max_norm = 1.0;
 };
 
 void PrintTo(const Job& job, std::ostream* out) {
-  *out << fmt::format("{} pp={} dp={} rep={} cp={} tp={} ep={} layers={} m={} {}{}{}", job.schedule,
-                      job.pipeline, job.shard, job.replicate, job.context, job.tensor, job.expert,
-                      job.layers, job.micro_batches, Name(job.precision), job.tied ? " tied" : "",
-                      job.checkpoint);
+  *out << fmt::format(
+      "{} pp={} dp={} rep={} cp={} tp={} ep={} layers={} m={} {}{}{} gather={} reduce={} "
+      "batches={} {}{}",
+      job.schedule, job.pipeline, job.shard, job.replicate, job.context, job.tensor, job.expert,
+      job.layers, job.micro_batches, Name(job.precision), job.tied ? " tied" : "", job.checkpoint,
+      job.gather_every, job.reduce_every, job.batches, job.reshard, job.narrow ? " narrow" : "");
 }
 
 VerificationOptions OptionsOf(const Job& job) {
@@ -50,6 +59,13 @@ VerificationOptions OptionsOf(const Job& job) {
   options.parallel.pipeline.schedule = job.schedule;
   if (job.tied) options.model.switches["tied"] = true;
   options.compile.checkpoint_mode = job.checkpoint;
+  options.parallel.pipeline.gather_every = job.gather_every;
+  options.parallel.pipeline.reduce_every = job.reduce_every;
+  options.parallel.narrow_gradients = job.narrow;
+  options.compile.reshard = job.reshard;
+  options.optimization.optimizer.max_norm = job.max_norm;
+  if (job.batches > 1)
+    options.loop.global_batch_size = job.batches * job.micro_batches * job.replicate * job.shard;
   options.parallel.degrees = {job.replicate, job.shard, job.context, job.tensor};
   options.parallel.expert = job.expert;
   options.optimization.steps = 3;
@@ -131,6 +147,72 @@ INSTANTIATE_TEST_SUITE_P(
         Job{.schedule = "Interleaved1F1B", .pipeline = 2, .shard = 2, .checkpoint = "selective"},
         // All stages share a table of positions that backward makes again.
         Job{.schedule = "ZBVZeroBubble", .pipeline = 2, .shard = 2, .checkpoint = "min-cut"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Groups, PipelineTraining,
+    testing::Values(
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .gather_every = 1, .reduce_every = 1},
+        Job{.schedule = "GPipe", .pipeline = 2, .shard = 2, .gather_every = 2, .reduce_every = 3},
+        Job{.schedule = "LoopedBFS", .pipeline = 2, .shard = 2, .gather_every = 4},
+        Job{.schedule = "ZBV",
+            .pipeline = 2,
+            .shard = 2,
+            .micro_batches = 5,
+            .precision = kBF16,
+            .tied = true,
+            .gather_every = 1,
+            .reduce_every = 2},
+        Job{.schedule = "1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .precision = kBF16,
+            .tied = true,
+            .gather_every = 1,
+            .reduce_every = 1,
+            .narrow = true},
+        Job{.schedule = "Interleaved1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .precision = kBF16,
+            .replicate = 2,
+            .checkpoint = "full",
+            .gather_every = 2,
+            .reduce_every = 2},
+        Job{.schedule = "1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .gather_every = 1,
+            .reduce_every = 3,
+            .reshard = "never"},
+        Job{.schedule = "1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .layers = 4,
+            .expert = 2,
+            .gather_every = 1,
+            .reduce_every = 1},
+        // No ranks split the batch.
+        Job{.schedule = "ZB-H1", .pipeline = 2, .reduce_every = 2}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Accumulation, PipelineTraining,
+    testing::Values(
+        Job{.schedule = "1F1B", .pipeline = 2, .shard = 2, .micro_batches = 2, .batches = 2},
+        Job{.schedule = "ZBV",
+            .pipeline = 2,
+            .precision = kBF16,
+            .tied = true,
+            .gather_every = 1,
+            .reduce_every = 3,
+            .batches = 3},
+        Job{.schedule = "1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .layers = 4,
+            .micro_batches = 2,
+            .expert = 2,
+            .batches = 2,
+            .max_norm = 0}));
 
 }  // namespace
 }  // namespace heddle

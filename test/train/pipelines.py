@@ -53,12 +53,14 @@ def pipelines_are_accumulation(heddle, folder):
 
 
 def processes_are_lockstep(heddle, folder):
-    """One process per rank has the bits of one process, also when it resumes from its checkpoint."""
-    for schedule in ("1F1B", "ZBV"):
+    """One process per rank has the bits of one process, also when it resumes from its checkpoint,
+    gathers and reduces for each micro-batch, and runs the pipeline twice per step."""
+    groups = [f"{PIPELINE}_gather_every=1", f"{PIPELINE}_reduce_every=1", "--training.global_batch_size=8"]
+    for schedule, more in (("1F1B", []), ("ZBV", groups)):
         saved = os.path.join(folder, schedule)
         files = [os.path.join(folder, f"{schedule}.{where}.jsonl") for where in ("lockstep", "processes")]
         flags = pipeline(2, schedule, 2, f"--checkpoint.folder={saved}", "--validation.interval=2",
-                         "--validation.steps=2")
+                         "--validation.steps=2", *more)
         train(heddle, flags, 2)
         shutil.copytree(saved, f"{saved}.copy")
         for file, own in zip(files, ([], ["--nproc=4", f"--checkpoint.folder={saved}.copy"])):
@@ -66,7 +68,7 @@ def processes_are_lockstep(heddle, folder):
         texts = [open(file).read() for file in files]
         check(texts[0] == texts[1] and texts[0].count("loss") == 8,
               f"{schedule}: one process and four have the same bits, and every rank has the loss")
-        verified = subprocess.run([heddle, "verify", *command(heddle, pipeline(2, schedule, 2), 2)[2:], "--nproc=4",
+        verified = subprocess.run([heddle, "verify", *command(heddle, pipeline(2, schedule, 2, *more), 2)[2:], "--nproc=4",
                                    "--against=processes"], capture_output=True, text=True, timeout=HANG, check=False)
         check(verified.returncode == 0,
               f"verify compares them: {verified.stdout}{verified.stderr}")
@@ -103,10 +105,12 @@ def checkpoints_fit_every_mesh(heddle, folder):
     train(heddle, [*ALONE, f"--metrics.jsonl={reference}"], 8)
     got, expected = ([json.loads(line)["loss"] for line in open(file)][-1] for file in (ends, reference))
     check(abs(got - expected) < 1e-4, f"shards of a pipeline resume: {got} and {expected}")
-    refused = train(heddle, [*pipeline(2), "--training.local_batch_size=2", f"--checkpoint.folder={saved}"], 9,
-                    expect=1)
-    check("--training.local_batch_size=4 keeps it" in refused.stderr,
+    smaller = [*pipeline(2), "--training.local_batch_size=2", f"--checkpoint.folder={saved}"]
+    refused = train(heddle, smaller, 9, expect=1)
+    keeps = "--training.global_batch_size=4"
+    check(f"{keeps} keeps it" in refused.stderr,
           f"another batch is refused, with the flag that keeps it: {refused.stderr}")
+    check("resuming after step 8" in train(heddle, [*smaller, keeps], 9).stderr, "the flag keeps it")
 
 
 def models_leave_a_pipeline(heddle, folder):

@@ -124,6 +124,14 @@ void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
   flags.Option("--parallelism.pipeline_parallel_layers_per_stage", pipeline.layers_per_stage,
                "layers per stage (0: one stage per rank, or two if the schedule needs several)",
                {.least = 0});
+  flags.Option("--parallelism.pipeline_parallel_gather_every", pipeline.gather_every,
+               "micro-batches per gather of a stage's weights, in forward and in backward: 1 takes "
+               "the least memory (0: gather once per step)",
+               {.least = 0});
+  flags.Option("--parallelism.pipeline_parallel_reduce_every", pipeline.reduce_every,
+               "micro-batches whose gradients are added before they are reduced (0: reduce once "
+               "per step)",
+               {.least = 0});
   flags.Option(
       "--parallelism.pipeline_parallel_first_stage_less_layers", pipeline.first_less_layers,
       "number of layers that the embedding counts as, to divide layers by number (default: "

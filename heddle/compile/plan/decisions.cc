@@ -31,6 +31,14 @@ std::string Format(const PlanBatch& batch) {
   return out;
 }
 
+std::string Format(const PlanStages& stages) {
+  std::string out = fmt::format("{} schedule {} in {} micro-batches", FormatPositions(stages),
+                                Quoted(stages.schedule), stages.micro_batches);
+  if (stages.gather_every > 0) out += fmt::format(" gather every {}", stages.gather_every);
+  if (stages.reduce_every > 0) out += fmt::format(" reduce every {}", stages.reduce_every);
+  return out;
+}
+
 std::string FormatPositions(const PlanStages& stages) {
   return fmt::format("{}", fmt::join(stages.first_positions, "/"));
 }
@@ -51,10 +59,7 @@ std::string FormatDecisions(const PlanDecisions& decisions) {
     out += fmt::format("reduce-first {}\n", *decisions.reduce_first ? "true" : "false");
   if (decisions.expert_buffers)
     out += fmt::format("expert-rows {}\n", *decisions.expert_buffers ? "bound" : "exact");
-  if (decisions.stages)
-    out += fmt::format("stages {} schedule {} in {} micro-batches\n",
-                       FormatPositions(*decisions.stages), Quoted(decisions.stages->schedule),
-                       decisions.stages->micro_batches);
+  if (decisions.stages) out += fmt::format("stages {}\n", Format(*decisions.stages));
   text("checkpoint", decisions.checkpoint);
   for (const PlanMark& mark : decisions.marks) {
     out += fmt::format("keep {} {} {} {}", Quoted(mark.pattern), mark.op, Name(mark.phase),

@@ -10,7 +10,7 @@
 //   reduce-first true
 //   expert-rows bound
 //   pipeline "overlap"
-//   stages 0/3 schedule "1F1B" in 8 micro-batches
+//   stages 0/3 schedule "1F1B" in 8 micro-batches gather every 1 reduce every 2
 //
 // Each is optional: the command's flags and defaults decide what the plan leaves out.
 #pragma once
@@ -46,8 +46,14 @@ struct PlanStages {
   // The name of a schedule (core/pipeline/schedule.h).
   std::string schedule;
   int64_t micro_batches = 1;
+  // Weights are gathered for each group of this many micro-batches; 0: once per step.
+  int64_t gather_every = 0;
+  // Gradients are reduced after each group of this many micro-batches; 0: once per step.
+  int64_t reduce_every = 0;
   bool operator==(const PlanStages&) const = default;
 };
+// `0/3 schedule "1F1B" in 8 micro-batches`
+std::string Format(const PlanStages& stages);
 // `0/3`
 std::string FormatPositions(const PlanStages& stages);
 

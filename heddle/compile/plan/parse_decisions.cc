@@ -58,6 +58,18 @@ Status ParseStagesStatement(Scanner& scan, PlanDecisions& out) {
   if (!count || *count < 1) return Expected("`in` and the number of micro-batches");
   if (!scan.TakeSymbol("micro-batches")) return Expected("`micro-batches`");
   stages.micro_batches = *count;
+  for (auto [word, every] :
+       {std::pair("gather", &stages.gather_every), std::pair("reduce", &stages.reduce_every)}) {
+    if (!scan.TakeWord(word)) continue;
+    if (!scan.TakeWord("every")) return Expected("`every` and a number of micro-batches");
+    size_t begin = scan.offset();
+    std::optional<int64_t> number = scan.TakeInt();
+    if (!number || *number < 1) {
+      scan.set_offset(begin);
+      return Expected("a number of micro-batches above 0");
+    }
+    *every = *number;
+  }
   out.stages = std::move(stages);
   return Done{};
 }

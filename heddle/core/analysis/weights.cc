@@ -6,6 +6,7 @@
 #include "heddle/core/ir/storage.h"
 #include "heddle/core/ops/collectives.h"
 #include "heddle/core/ops/families.h"
+#include "heddle/core/ops/ops.h"
 
 namespace heddle {
 
@@ -84,24 +85,48 @@ std::string_view Weights::unit(ValueId v) const {
   return UnitOf(graph_, source.node, source.operand);
 }
 
+namespace {
+
+// Whether the value comes from a reduction of gradients through nodes with one operand.
+bool IsReduced(const Graph& graph, ValueId v) {
+  while (NodeId node = v ? graph[v].producer : NodeId()) {
+    if (IsWait(graph, node)) {
+      NodeId launch = LaunchOf(graph, node);
+      return launch && IsGradReduction(graph, launch);
+    }
+    if (graph[node].operand_count != 1) return false;
+    v = graph.operands(node)[0];
+  }
+  return false;
+}
+
+}  // namespace
+
 void Weights::FollowGradient(const Output& output) {
-  ValueId v = output.value;
-  while (v && param_[v.index()] < 0) {
+  std::vector<ValueId> open{output.value};
+  while (!open.empty()) {
+    ValueId v = open.back();
+    open.pop_back();
+    if (!v || param_[v.index()] >= 0) continue;
     param_[v.index()] = output.index;
     NodeId node = graph_[v].producer;
-    if (!node || graph_[node].phase == Phase::kForward) return;
+    if (!node || graph_[node].phase == Phase::kForward) continue;
     size_t result = v.index() - graph_[node].first_result.index();
+    std::span<const ValueId> operands = graph_.operands(node);
     if (IsWait(graph_, node)) {
       carries_gradient_[node.index()] = true;
-      node = graph_[graph_.operands(node)[0]].producer;
-      if (!node || result >= graph_.operands(node).size()) return;
+      node = graph_[operands[0]].producer;
+      if (!node || result >= graph_.operands(node).size()) continue;
       carries_gradient_[node.index()] = true;
-      v = graph_.operands(node)[result];
-      continue;
+      open.push_back(graph_.operands(node)[result]);
+    } else if (operands.size() == 1) {
+      carries_gradient_[node.index()] = true;
+      open.push_back(operands[0]);
+    } else if (graph_[node].op == op::add_Tensor && IsReduced(graph_, operands[1])) {
+      // Groups of micro-batches are reduced one after the other, and then added.
+      carries_gradient_[node.index()] = true;
+      open.insert(open.end(), operands.begin(), operands.end());
     }
-    if (graph_[node].operand_count != 1) return;
-    carries_gradient_[node.index()] = true;
-    v = graph_.operands(node)[0];
   }
 }
 

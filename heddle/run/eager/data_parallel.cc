@@ -1,6 +1,7 @@
 #include "heddle/run/eager/data_parallel.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -68,14 +69,30 @@ std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::
   return grads;
 }
 
-at::Tensor EagerLoss(const std::vector<std::vector<at::Tensor>>& by_micro_batch,
+at::Tensor EagerLoss(const std::vector<std::vector<at::Tensor>>& by_micro_batch, int64_t batches,
                      const Reducer& reducer) {
+  const size_t in_batch = by_micro_batch.size() / static_cast<size_t>(batches);
   at::Tensor sum;
-  for (const std::vector<at::Tensor>& ranks : by_micro_batch) {
-    at::Tensor loss = reducer.Reduce(ranks, ReduceOp::kSum, /*rows=*/false).squeeze(0);
-    sum = sum.defined() ? at::add(sum, loss) : loss;
+  at::Tensor of_batch;
+  for (size_t b = 0; b < by_micro_batch.size(); ++b) {
+    at::Tensor loss = reducer.Reduce(by_micro_batch[b], ReduceOp::kSum, /*rows=*/false).squeeze(0);
+    of_batch = b % in_batch == 0 ? loss : at::add(of_batch, loss);
+    if ((b + 1) % in_batch == 0) sum = sum.defined() ? at::add(sum, of_batch) : of_batch;
   }
   return sum;
+}
+
+std::vector<EagerGroup> EagerGroups(const DataParallelOptions& options) {
+  const int64_t every = options.reduce_every > 0 ? options.reduce_every : options.micro_batches;
+  std::vector<EagerGroup> groups;
+  for (int64_t batch = 0; batch < options.batches; ++batch) {
+    for (int64_t first = 0; first < options.micro_batches; first += every) {
+      int64_t end = std::min(first + every, options.micro_batches);
+      int64_t before = batch * options.micro_batches;
+      groups.push_back({before + first, before + end, end == options.micro_batches});
+    }
+  }
+  return groups;
 }
 
 std::vector<ParamSpec> EagerSpecs(const Model& model, const std::vector<int64_t>& coordinates) {
@@ -92,15 +109,13 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
       state_(EagerSpecs(model, options.coordinates), params, {options.replicate, options.shard},
              options.reducer, options.reduce_type) {}
 
-EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
-                                                       std::span<const at::Tensor> params,
-                                                       std::span<const at::Tensor> inputs,
-                                                       const at::Tensor& count) const {
-  RankStep step;
-  for (int64_t b = 0; b < options_.micro_batches; ++b) {
+void EagerDataParallel::RunRank(int64_t rank, std::span<const at::Tensor> params,
+                                std::span<const at::Tensor> inputs, const at::Tensor& count,
+                                const EagerGroup& group, RankStep& step) const {
+  const int64_t all = options_.batches * options_.micro_batches;
+  for (int64_t b = group.first; b < group.end; ++b) {
     StepResult ran = model_.loss_sum(
-        params, EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, options_.micro_batches, b),
-                                 {ranks(), rank}));
+        params, EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, all, b), {ranks(), rank}));
     at::Tensor loss = at::div(ran.loss, count);
     std::vector<at::Tensor> grads =
         torch::autograd::grad({loss}, torch::autograd::variable_list(params.begin(), params.end()),
@@ -111,12 +126,10 @@ EagerDataParallel::RankStep EagerDataParallel::RunRank(int64_t rank,
       grads = EagerAdded(std::move(step.grads), std::move(grads), options_.reduce_type);
     step.grads = std::move(grads);
   }
-  return step;
 }
 
-EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
-  at::Tensor count = EagerTokenCount(model_, inputs.back());
-  std::vector<RankStep> ran(static_cast<size_t>(ranks()));
+void EagerDataParallel::RunGroup(const EagerGroup& group, std::span<const at::Tensor> inputs,
+                                 const at::Tensor& count, std::vector<RankStep>& ran) {
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
     // All ranks of a replica gather the same parameters.
     std::vector<at::Tensor> params = state_.Gather(replica);
@@ -124,28 +137,37 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
     ThreadGroup(threads, options_.reducer).Run([&](int64_t thread) {
       for (int64_t part = thread; part < options_.shard; part += threads) {
         int64_t rank = replica * options_.shard + part;
-        ran[static_cast<size_t>(rank)] = RunRank(rank, params, inputs, count);
+        RunRank(rank, params, inputs, count, group, ran[static_cast<size_t>(rank)]);
       }
     });
   }
   at::NoGradGuard no_grad;
-  std::vector<std::vector<at::Tensor>> losses(static_cast<size_t>(options_.micro_batches));
   std::vector<std::vector<at::Tensor>> grads_by_rank;
+  for (RankStep& rank : ran) grads_by_rank.push_back(std::exchange(rank.grads, {}));
+  state_.Reduce(std::move(grads_by_rank));
+  if (group.ends_batch) state_.EndBatch();
+}
+
+EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
+  at::Tensor count = EagerTokenCount(model_, inputs.back());
+  std::vector<RankStep> ran(static_cast<size_t>(ranks()));
+  state_.BeginStep();
+  for (const EagerGroup& group : EagerGroups(options_)) RunGroup(group, inputs, count, ran);
+  at::NoGradGuard no_grad;
+  std::vector<std::vector<at::Tensor>> losses(ran[0].losses.size());
   std::map<size_t, at::Tensor> seen;
-  for (RankStep& rank : ran) {
+  for (const RankStep& rank : ran) {
     for (size_t b = 0; b < losses.size(); ++b) losses[b].push_back(rank.losses[b]);
-    grads_by_rank.push_back(std::move(rank.grads));
     // Counts: their sum is exact in any order.
     for (const BufferChange& change : rank.changes) {
       at::Tensor& all = seen[change.input];
       all = all.defined() ? at::add(all, change.seen) : change.seen;
     }
   }
-  state_.Reduce(std::move(grads_by_rank));
   EagerStep result;
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);
-  result.loss = EagerLoss(losses, options_.reducer);
+  result.loss = EagerLoss(losses, options_.batches, options_.reducer);
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
     at::Tensor norm = ClipNorm(replica);
     if (replica == 0) result.grad_norm = norm;

@@ -27,14 +27,27 @@ struct DataParallelOptions {
   OptimizerOptions optimizer;
   // The element type in which gradients are summed; by default that of the parameters.
   std::optional<at::ScalarType> reduce_type = std::nullopt;
-  // Micro-batches of a step. A rank adds their gradients before the one reduction of the step.
+  // Batches of a step, and micro-batches of a batch. A rank adds the gradients of each
+  // `reduce_every` micro-batches of a batch (0: all) before it reduces them. The reduced gradients
+  // of a batch are added, and then those of all batches.
+  int64_t batches = 1;
   int64_t micro_batches = 1;
+  int64_t reduce_every = 0;
   // The pipeline coordinate of each parameter. A unit is reduced on each of its coordinates. Empty:
   // no pipeline.
   std::vector<int64_t> coordinates = {};
   // Number of ranks whose models run in parallel. It does not change the bits.
   int64_t threads = 1;
 };
+
+// Micro-batches whose gradients are reduced together: `first` to `end` - 1 of all of a step.
+struct EagerGroup {
+  int64_t first = 0;
+  int64_t end = 0;
+  // Whether it is the last of its batch.
+  bool ends_batch = false;
+};
+std::vector<EagerGroup> EagerGroups(const DataParallelOptions& options);
 
 struct EagerStep {
   // The loss over all ranks, and the gradient norm before clipping. All ranks agree on both.
@@ -65,8 +78,8 @@ std::vector<at::Tensor> EagerMicroBatch(const Model& model, std::span<const at::
 // `reduce_type`, if given.
 std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::Tensor> grads,
                                    std::optional<at::ScalarType> reduce_type);
-// The sum of losses over ranks, then over micro-batches.
-at::Tensor EagerLoss(const std::vector<std::vector<at::Tensor>>& by_micro_batch,
+// The sum of losses over ranks, then over the micro-batches of each batch, then over batches.
+at::Tensor EagerLoss(const std::vector<std::vector<at::Tensor>>& by_micro_batch, int64_t batches,
                      const Reducer& reducer);
 // The parameters, in separate units on each coordinate of a pipeline.
 std::vector<ParamSpec> EagerSpecs(const Model& model, const std::vector<int64_t>& coordinates);
@@ -95,12 +108,15 @@ class EagerDataParallel {
     // By micro-batch.
     std::vector<at::Tensor> losses;
     std::vector<BufferChange> changes;
-    // Sums over micro-batches.
+    // Sums over the micro-batches of the current group.
     std::vector<at::Tensor> grads;
   };
 
-  RankStep RunRank(int64_t rank, std::span<const at::Tensor> params,
-                   std::span<const at::Tensor> inputs, const at::Tensor& count) const;
+  void RunRank(int64_t rank, std::span<const at::Tensor> params, std::span<const at::Tensor> inputs,
+               const at::Tensor& count, const EagerGroup& group, RankStep& step) const;
+  // Runs the micro-batches of a group on all ranks, and reduces their gradients.
+  void RunGroup(const EagerGroup& group, std::span<const at::Tensor> inputs,
+                const at::Tensor& count, std::vector<RankStep>& ran);
   at::Tensor ClipNorm(int64_t replica) const;
 
   const Model& model_;

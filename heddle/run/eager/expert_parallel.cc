@@ -59,9 +59,11 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
   }
 }
 
-void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> inputs,
-                              const at::Tensor& count, StepParts& parts) const {
+void EagerExpertParallel::Run(int64_t replica, const EagerGroup& micro_batches,
+                              std::span<const at::Tensor> inputs, const at::Tensor& count,
+                              StepParts& parts) const {
   const TensorParallelOptions& tensor = options_.tensor;
+  const int64_t parts_of_step = tensor.data.batches * tensor.data.micro_batches;
   int64_t batch_ranks = tensor.data.replicate * tensor.data.shard / tensor.context;
   std::vector<std::vector<at::Tensor>> dense;
   std::vector<std::vector<at::Tensor>> stacks;
@@ -103,9 +105,9 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
     }
     auto r = static_cast<size_t>(rank);
     std::vector<at::Tensor> grads;
-    for (int64_t b = 0; b < tensor.data.micro_batches; ++b) {
+    for (int64_t b = micro_batches.first; b < micro_batches.end; ++b) {
       std::vector<at::Tensor> local =
-          EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, tensor.data.micro_batches, b),
+          EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, parts_of_step, b),
                            {batch_ranks, dense_at(rank) / tensor.context},
                            {tensor.context, position, tensor.context_split.head_tail});
       StepResult ran = DecoderSlice(model_, options).LossSum(params, local);
@@ -139,6 +141,15 @@ void EagerExpertParallel::Run(int64_t replica, std::span<const at::Tensor> input
   });
 }
 
+void EagerExpertParallel::Reduce(StepParts& parts, bool ends_batch) {
+  at::NoGradGuard no_grad;
+  for (size_t s = 0; s < dense_.size(); ++s) dense_[s].Reduce(std::move(parts.dense[s]));
+  for (size_t e = 0; e < stacks_.size(); ++e) stacks_[e].Reduce(std::move(parts.stacks[e]));
+  if (!ends_batch) return;
+  for (ShardedState& state : dense_) state.EndBatch();
+  for (ShardedState& state : stacks_) state.EndBatch();
+}
+
 EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double lr, int64_t step) {
   const TensorParallelOptions& tensor = options_.tensor;
   at::Tensor count = EagerTokenCount(model_, inputs.back());
@@ -146,16 +157,19 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   auto places = [](size_t lists, int64_t ranks) {
     return Grads(lists, std::vector<std::vector<at::Tensor>>(static_cast<size_t>(ranks)));
   };
-  parts.dense = places(dense_.size(), tensor.data.replicate * tensor.data.shard);
-  parts.stacks = places(static_cast<size_t>(pieces()), tensor.data.replicate * copies());
-  parts.losses.assign(static_cast<size_t>(tensor.data.micro_batches),
+  parts.losses.assign(static_cast<size_t>(tensor.data.batches * tensor.data.micro_batches),
                       std::vector<at::Tensor>(static_cast<size_t>(ranks())));
   parts.changes.resize(static_cast<size_t>(ranks()));
-  for (int64_t replica = 0; replica < tensor.data.replicate; ++replica)
-    Run(replica, inputs, count, parts);
+  for (ShardedState& state : dense_) state.BeginStep();
+  for (ShardedState& state : stacks_) state.BeginStep();
+  for (const EagerGroup& group : EagerGroups(tensor.data)) {
+    parts.dense = places(dense_.size(), tensor.data.replicate * tensor.data.shard);
+    parts.stacks = places(static_cast<size_t>(pieces()), tensor.data.replicate * copies());
+    for (int64_t replica = 0; replica < tensor.data.replicate; ++replica)
+      Run(replica, group, inputs, count, parts);
+    Reduce(parts, group.ends_batch);
+  }
   at::NoGradGuard no_grad;
-  for (size_t s = 0; s < dense_.size(); ++s) dense_[s].Reduce(std::move(parts.dense[s]));
-  for (size_t e = 0; e < stacks_.size(); ++e) stacks_[e].Reduce(std::move(parts.stacks[e]));
   EagerStep result;
   std::map<size_t, at::Tensor> seen;
   std::vector<std::vector<at::Tensor>> losses(parts.losses.size());
@@ -172,7 +186,7 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
       all = all.defined() ? at::add(all, change.seen) : change.seen;
     }
   }
-  result.loss = EagerLoss(losses, tensor.data.reducer);
+  result.loss = EagerLoss(losses, tensor.data.batches, tensor.data.reducer);
   for (const auto& [input, all] : seen)
     result.buffers[input] = model_.buffer_rule(inputs[input], all);
   for (int64_t replica = 0; replica < tensor.data.replicate; ++replica) {

@@ -96,9 +96,11 @@ class EagerExpertParallel {
     return is_stack_[i] ? stack_at(rank) : dense_at(rank);
   }
 
-  // Runs one replica.
-  void Run(int64_t replica, std::span<const at::Tensor> inputs, const at::Tensor& count,
-           StepParts& parts) const;
+  // Runs the micro-batches of a group on the ranks of a replica.
+  void Run(int64_t replica, const EagerGroup& micro_batches, std::span<const at::Tensor> inputs,
+           const at::Tensor& count, StepParts& parts) const;
+  // Reduces the gradients of a group of micro-batches.
+  void Reduce(StepParts& parts, bool ends_batch);
   at::Tensor Norms(int64_t rank) const;
   at::Tensor ClipNorm(int64_t replica) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -18,6 +19,13 @@
 #include <ATen/ops/zeros_like.h>
 
 namespace heddle::run {
+namespace {
+
+void AddTo(at::Tensor& sum, at::Tensor grad) {
+  sum = sum.defined() ? at::add(sum, grad) : std::move(grad);
+}
+
+}  // namespace
 
 at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int64_t index) {
   int64_t size = whole.size(dim);
@@ -76,9 +84,21 @@ std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
   return whole;
 }
 
+void ShardedState::BeginStep() {
+  for (RankState& state : states_) {
+    state.grads.assign(shapes_.size(), at::Tensor());
+    state.batch_grads = state.grads;
+  }
+}
+
+void ShardedState::EndBatch() {
+  for (RankState& state : states_) {
+    for (size_t i = 0; i < shapes_.size(); ++i)
+      AddTo(state.grads[i], std::exchange(state.batch_grads[i], at::Tensor()));
+  }
+}
+
 void ShardedState::Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank) {
-  // Frees the gradients of the previous step.
-  for (RankState& state : states_) state.grads.assign(shapes_.size(), at::Tensor());
   // Backward reaches the last unit first.
   for (size_t u = units_.size(); u-- > 0;) ReduceUnit(units_[u], grads_by_rank);
 }
@@ -125,10 +145,10 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
       int64_t offset = 0;
       for (size_t k = 0; k < params.size(); ++k) {
         const at::Tensor& own = param(rank, params[k]);
-        states_[static_cast<size_t>(rank)].grads[params[k]] =
-            sum.narrow(0, offset, own.numel())
-                .view(own.sizes())
-                .to(own.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+        AddTo(states_[static_cast<size_t>(rank)].batch_grads[params[k]],
+              sum.narrow(0, offset, own.numel())
+                  .view(own.sizes())
+                  .to(own.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
         offset += lengths[k];
       }
     }

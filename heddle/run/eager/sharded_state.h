@@ -44,9 +44,13 @@ class ShardedState {
 
   // Gathers whole parameters from the ranks of a replica.
   std::vector<at::Tensor> Gather(int64_t replica) const;
-  // Reduces the gradients of whole parameters of every rank to shards. Frees those of a unit after
-  // its reduction.
+  // Frees the gradients of the previous step.
+  void BeginStep();
+  // Reduces the gradients of whole parameters of every rank to shards, and adds them to those of
+  // the batch. Frees those of a unit after its reduction.
   void Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank);
+  // Adds the gradients of the batch to those of the step.
+  void EndBatch();
   // Returns the norm of a rank's shard of each gradient, as a vector.
   at::Tensor Norms(int64_t rank) const;
   // Clips by the norm of all gradients if the options ask for it, and updates the shards.
@@ -59,6 +63,7 @@ class ShardedState {
     std::vector<at::Tensor> averages;
     std::vector<at::Tensor> squares;
     std::vector<at::Tensor> grads;
+    std::vector<at::Tensor> batch_grads;
   };
   void UpdateInLoop(RankState& state, const at::Tensor& factor, const OptimizerOptions& options,
                     double lr, int64_t step) const;

@@ -19,7 +19,7 @@ class EagerRun final : public TrainingRun {
         eager_(std::move(eager)),
         batches_(options.batches),
         device_(options.device),
-        micro_batches_(options.micro_batches),
+        micro_batches_(options.batches_of_step * options.micro_batches),
         coordinates_(options.coordinates) {
     // The pipeline axis is the slowest.
     int64_t pipeline = coordinates_.empty() ? 1 : *std::ranges::max_element(coordinates_) + 1;
@@ -113,7 +113,9 @@ Result<std::unique_ptr<TrainingRun>> MakeEagerRun(const Model& model, const Eage
   }
   DataParallelOptions data{options.replicate, options.shard, options.reducer, options.optimizer};
   data.threads = options.threads;
+  data.batches = options.batches_of_step;
   data.micro_batches = options.micro_batches;
+  data.reduce_every = options.reduce_every;
   data.coordinates = options.coordinates;
   if (options.narrow_grads) data.reduce_type = at::kBFloat16;
   TensorParallelOptions tensor{data,

@@ -23,8 +23,11 @@ struct EagerOptions {
   int64_t expert = 1;
   bool sequence_parallel = true;
   bool split_loss = true;
-  // Micro-batches whose gradients a rank adds before it reduces them.
+  // Batches of a step and micro-batches of a batch, and the number of them whose gradients a rank
+  // adds before it reduces them (DataParallelOptions).
+  int64_t batches_of_step = 1;
   int64_t micro_batches = 1;
+  int64_t reduce_every = 0;
   // The pipeline coordinate of each parameter; its ranks store no other parameters. Empty: no
   // pipeline.
   std::vector<int64_t> coordinates = {};

@@ -71,7 +71,7 @@ class Resharder {
       for (size_t i = 0; i < graph_.operands(node).size(); ++i) {
         ValueId v = graph_.operands(node)[i];
         if (!Crosses(graph_, weights_, node, v)) continue;
-        if (!crosses_) first_unit_ = weights_.unit(v);
+        if (!crosses_) first_unit_ = WithoutGroup(weights_.unit(v));
         crosses_ = true;
         HEDDLE_RETURN_IF_ERROR(CopyBefore(node, v));
         if (ValueId here = copies_.Here(v); here != v) rewriter_.SetOperand(node, i, here);
@@ -100,7 +100,7 @@ class Resharder {
     for (NodeId id : graph_.nodes()) {
       if (!MovesWeight(graph_, id)) continue;
       for (size_t i = 0; i < graph_.operands(id).size(); ++i) {
-        std::string_view unit = UnitOf(graph_, id, i);
+        std::string_view unit = WithoutGroup(UnitOf(graph_, id, i));
         if (seen.insert(unit).second) units.push_back(unit);
       }
     }
@@ -113,8 +113,9 @@ class Resharder {
     if (IsKeptOnPurpose(graph_[v])) return {kNever};
     if (graph_[graph_[v].producer].op != op::comm_wait || !weights_.is_gathered(v))
       return {kAlways};
-    Reshard reshard = policy_.of(weights_.unit(v));
-    if (reshard.kind == kDefault) reshard.kind = weights_.unit(v) == first_unit_ ? kNever : kAlways;
+    std::string_view unit = WithoutGroup(weights_.unit(v));
+    Reshard reshard = policy_.of(unit);
+    if (reshard.kind == kDefault) reshard.kind = unit == first_unit_ ? kNever : kAlways;
     return reshard;
   }
 

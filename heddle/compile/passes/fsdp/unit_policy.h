@@ -25,6 +25,12 @@ struct Reshard {
   int64_t ranks = 0;
 };
 
+// A unit without the group of micro-batches that unroll-pipeline appends: `layers.0` of
+// `layers.0#1.2`.
+inline std::string_view WithoutGroup(std::string_view unit) {
+  return unit.substr(0, unit.find('#'));
+}
+
 class UnitPolicy {
  public:
   // Parses a policy for all units, followed by `pattern=policy` for some. The last match wins.

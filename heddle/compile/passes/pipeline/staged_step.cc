@@ -16,11 +16,20 @@ StagedStep::StagedStep(const Module& module, const Graph& step, const StagePlace
       part_(step.node_count()),
       stage_(step.node_count(), kAnywhere),
       late_(step.node_count()),
+      gathers_(step.node_count()),
+      readers_(step.value_count()),
       home_(step.value_count(), kAnywhere),
       shared_(step.value_count()),
       summed_(step.value_count()),
       forward_reads_(places.count()),
-      backward_reads_(places.count()) {}
+      backward_reads_(places.count()) {
+  for (NodeId id : step.nodes()) {
+    for (ValueId v : step.operands(id)) {
+      if (v) ++readers_[v.index()];
+    }
+  }
+  for (const Output& output : step.outputs()) ++readers_[output.value.index()];
+}
 
 Result<StagedStep> StagedStep::Find(const Module& module, const Graph& step,
                                     const StagePlaces& places) {
@@ -30,6 +39,7 @@ Result<StagedStep> StagedStep::Find(const Module& module, const Graph& step,
   for (const Output& output : step.outputs()) {
     if (output.role == OutputRole::kGrad) staged.FollowGradient(output, weights);
   }
+  staged.FindGathers(weights);
   staged.FindParams(weights);
   HEDDLE_RETURN_IF_ERROR(staged.FindReads());
   HEDDLE_RETURN_IF_ERROR(staged.FindHomes());
@@ -69,6 +79,7 @@ void StagedStep::FollowGradient(const Output& output, const Weights& weights) {
   ValueId v = output.value;
   while (graph_[v].producer && weights.carries_gradient(graph_[v].producer)) {
     NodeId node = graph_[v].producer;
+    if (graph_[node].operand_count != 1) break;
     path.push_back(node);
     size_t result = v.index() - graph_[node].first_result.index();
     if (NodeId launch = LaunchOf(graph_, node)) {
@@ -83,6 +94,42 @@ void StagedStep::FollowGradient(const Output& output, const Weights& weights) {
   for (; !path.empty() && !ReducesOverBatch(path.back()); path.pop_back()) {
     part_[path.back().index()] = StepPart::kWeightGradient;
     stage_[path.back().index()] = stage(source);
+  }
+  std::ranges::reverse(path);
+  AddReduction(path, output.value);
+}
+
+// `path` brings a sum over micro-batches to a gradient. Values that others read, too, must be those
+// of the whole step, so the first of them ends the reduction.
+void StagedStep::AddReduction(std::span<const NodeId> path, ValueId grad) {
+  GradReduction reduction{path.empty() ? grad : graph_.operands(path[0])[0], grad, {}};
+  if (!path.empty() && readers_[reduction.sum.index()] > 1) return;
+  for (NodeId node : path) {
+    // A launch of several tensors is not divided.
+    if (graph_.operands(node).size() > 1) return;
+    reduction.nodes.push_back(node);
+    reduction.grad = graph_[node].first_result;
+    if (readers_[reduction.grad.index()] > 1) break;
+  }
+  if (graph_.types().is_async(graph_.type(reduction.grad))) return;
+  reductions_.push_back(std::move(reduction));
+}
+
+void StagedStep::FindGathers(const Weights& weights) {
+  for (NodeId id : graph_.nodes()) {
+    IdRange<ValueId> results = graph_.results(id);
+    bool ready = !results.empty() &&
+                 std::ranges::all_of(results, [&](ValueId v) { return weights.is_gathered(v); });
+    gathers_[id.index()] = once(id) && (ready || MovesWeight(graph_, id));
+  }
+  auto exclude = [&](ValueId v) {
+    if (v && graph_[v].producer) gathers_[graph_[v].producer.index()] = false;
+  };
+  for (const Output& output : graph_.outputs()) exclude(output.value);
+  for (size_t i = graph_.node_count(); i-- > 0;) {
+    NodeId id(i);
+    if (!once(id) || gathers(id)) continue;
+    for (ValueId v : graph_.operands(id)) exclude(v);
   }
 }
 
@@ -220,14 +267,16 @@ bool StagedStep::returns(int32_t coordinate, const Output& output) const {
   return at == kAnywhere || at == coordinate;
 }
 
-bool StagedStep::ViewsEarly(NodeId node) const {
-  return node && once(node) && !late(node) && ViewedOperand(graph_, node);
+bool StagedStep::IsOwn(NodeId node) const {
+  if (!node || !once(node) || late(node)) return false;
+  return gathers(node) || ViewedOperand(graph_, node);
 }
 
 // Another coordinate sends what it computes. A view is made again on each coordinate, because a
-// transfer would change its strides, which kernels depend on.
+// transfer would change its strides, which kernels depend on. Shards are sent before they are
+// gathered, because they are smaller.
 void StagedStep::Need(int32_t coordinate, ValueId value) {
-  bool own = home(value) == kAnywhere || ViewsEarly(graph_[value].producer);
+  bool own = home(value) == kAnywhere || IsOwn(graph_[value].producer);
   int32_t at = own ? coordinate : home(value);
   needs_[static_cast<size_t>(at)][value.index()] = true;
 }

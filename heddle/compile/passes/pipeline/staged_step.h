@@ -2,12 +2,13 @@
 //
 // The step is the local graph of one micro-batch. Forward and backward run once per micro-batch, on
 // the coordinate of their stage. Gathers of weights, reductions of gradients and the optimizer run
-// once per step, on the coordinate of their parameter: that of the first stage that reads it. They
-// read the sums over all micro-batches. Other coordinates that read a parameter receive it
-// gathered. The gradient norm needs all gradients: the coordinate of the last stage, the root,
-// computes it.
+// once per step, or once per group of micro-batches, on the coordinate of their parameter: that of
+// the first stage that reads it. They read the sums over all micro-batches, or over the group.
+// Other coordinates that read a parameter receive its shards and gather them. The gradient norm
+// needs all gradients: the coordinate of the last stage, the root, computes it.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +27,15 @@ struct StagePlaces {
   size_t count() const { return coordinates.size(); }
 };
 
+// The nodes that reduce a sum of gradients over the ranks that split the batch.
+struct GradReduction {
+  // The sum over micro-batches that it reads, and its result.
+  ValueId sum;
+  ValueId grad;
+  // In execution order; none if no ranks split the batch.
+  std::vector<NodeId> nodes;
+};
+
 class StagedStep {
  public:
   // Every coordinate that needs such a value computes it.
@@ -41,6 +51,10 @@ class StagedStep {
   int32_t stage(NodeId node) const { return stage_[node.index()]; }
   // A node that runs once, but after the micro-batches.
   bool late(NodeId node) const { return late_[node.index()]; }
+  // Whether the node gathers a parameter, or makes a gathered parameter ready for use, for
+  // micro-batches only.
+  bool gathers(NodeId node) const { return gathers_[node.index()]; }
+  const std::vector<GradReduction>& reductions() const { return reductions_; }
   // Whether each coordinate runs the node for its own gradients, and the root joins the results.
   bool splits(NodeId node) const;
   // The coordinate that computes a value, or kAnywhere.
@@ -66,7 +80,9 @@ class StagedStep {
   StagedStep(const Module& module, const Graph& step, const StagePlaces& places);
   void FindStages();
   void FollowGradient(const Output& output, const Weights& weights);
+  void AddReduction(std::span<const NodeId> path, ValueId grad);
   bool ReducesOverBatch(NodeId node) const;
+  void FindGathers(const Weights& weights);
   void FindParams(const Weights& weights);
   Status FindReads();
   Status CheckRead(NodeId node, ValueId value);
@@ -74,8 +90,9 @@ class StagedStep {
   Status FindHome(NodeId node);
   void FindNeeds(int32_t coordinates);
   void Need(int32_t coordinate, ValueId value);
-  // Whether the node views a value that is there before the micro-batches.
-  bool ViewsEarly(NodeId node) const;
+  // Whether every coordinate that needs the node's results runs it: a gather, or a view of a value
+  // that is there before the micro-batches.
+  bool IsOwn(NodeId node) const;
   int32_t CoordinateOf(NodeId node) const {
     return stage(node) == kAnywhere ? kAnywhere
                                     : places_.coordinates[static_cast<size_t>(stage(node))];
@@ -88,6 +105,10 @@ class StagedStep {
   std::vector<StepPart> part_;
   std::vector<int32_t> stage_;
   std::vector<bool> late_;
+  std::vector<bool> gathers_;
+  // By value: the number of its uses.
+  std::vector<uint32_t> readers_;
+  std::vector<GradReduction> reductions_;
   std::vector<int32_t> param_home_;
   std::vector<int32_t> home_;
   // Values of the root that other coordinates read.

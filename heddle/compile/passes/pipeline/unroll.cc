@@ -5,7 +5,7 @@
 #include <set>
 
 #include "heddle/compile/passes/pipeline/coordinates.h"
-#include "heddle/core/ir/edit/rewriter.h"
+#include "heddle/compile/passes/pipeline/finish_coordinate.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/core/pipeline/run_in_order.h"
 
@@ -17,14 +17,17 @@ constexpr int64_t kOnce = Coordinates::kOnce;
 class Unroller {
  public:
   Unroller(const Module& module, AxisId axis, const StagedStep& staged,
-           const PipelineSchedule& schedule)
+           const PipelineSchedule& schedule, const UnrollGroups& groups)
       : graph_(module.graphs[0]),
         staged_(staged),
         schedule_(schedule),
+        groups_(groups),
         out_(module.mesh, axis, graph_, schedule.micro_batches),
         readers_(graph_.value_count()),
-        added_(graph_.value_count()),
-        begins_(static_cast<size_t>(out_.count())) {
+        sums_(graph_.value_count()),
+        gathered_values_(static_cast<size_t>(out_.count())),
+        parts_(static_cast<size_t>(out_.count())) {
+    FindGroupNodes();
     stages_.resize(static_cast<size_t>(schedule.stages));
     for (NodeId id : graph_.nodes()) {
       if (!staged.once(id) && staged.stage(id) != StagedStep::kAnywhere)
@@ -59,11 +62,41 @@ class Unroller {
     }
     AddOutputs();
     std::vector<Graph> graphs = out_.TakeGraphs();
-    for (size_t c = 0; c < graphs.size(); ++c) LaunchReceivesEarly(begins_[c], graphs[c]);
+    for (size_t c = 0; c < graphs.size(); ++c) FinishCoordinate(parts_[c], graphs[c]);
     return graphs;
   }
 
  private:
+  // The sum of a value over micro-batches.
+  struct Sum {
+    int64_t added = 0;
+    // The sum so far of the step, or of a group.
+    ValueId group;
+    // If groups are reduced: how, and the sum of the reduced gradients so far.
+    const GradReduction* reduction = nullptr;
+    ValueId all;
+  };
+
+  void FindGroupNodes() {
+    runs_per_group_.resize(graph_.node_count());
+    if (groups_.gather > 0) {
+      for (NodeId id : graph_.nodes()) {
+        if (!staged_.gathers(id)) continue;
+        runs_per_group_[id.index()] = true;
+        for (int32_t c = 0; c < out_.count(); ++c) {
+          if (!staged_.runs(c, id)) continue;
+          auto& values = gathered_values_[static_cast<size_t>(c)];
+          for (ValueId v : graph_.results(id)) values.push_back(v);
+        }
+      }
+    }
+    if (groups_.reduce == 0 || groups_.reduce >= schedule_.micro_batches) return;
+    for (const GradReduction& reduction : staged_.reductions()) {
+      sums_[reduction.sum.index()].reduction = &reduction;
+      for (NodeId id : reduction.nodes) runs_per_group_[id.index()] = true;
+    }
+  }
+
   void AddInputs() {
     for (const Input& input : graph_.inputs()) {
       for (int32_t c = 0; c < out_.count(); ++c) {
@@ -75,17 +108,21 @@ class Unroller {
     }
   }
 
+  bool RunsPerGroup(NodeId node) const { return node && runs_per_group_[node.index()]; }
+
   void RunOnce(NodeId node) {
     if (staged_.splits(node)) {
       RunSplit(node);
       return;
     }
+    if (RunsPerGroup(node) && staged_.late(node)) return;
     for (int32_t c = 0; c < out_.count(); ++c) {
       if (!staged_.runs(c, node)) continue;
       for (ValueId v : graph_.operands(node)) {
-        if (v) Fetch(c, v, staged_.late(node) ? Phase::kOptimizer : Phase::kForward);
+        if (v && !RunsPerGroup(graph_[v].producer))
+          Fetch(c, v, staged_.late(node) ? Phase::kOptimizer : Phase::kForward);
       }
-      out_.CopyNode(c, kOnce, node);
+      if (!RunsPerGroup(node)) out_.CopyNode(c, kOnce, node);
     }
   }
 
@@ -98,7 +135,7 @@ class Unroller {
           if (!v || staged_.home(v) == StagedStep::kAnywhere) continue;
           NodeId producer = graph_[v].producer;
           bool early = !producer || (staged_.once(producer) && !staged_.late(producer));
-          if (early) Fetch(coordinates[stage], v, Phase::kForward);
+          if (early && !RunsPerGroup(producer)) Fetch(coordinates[stage], v, Phase::kForward);
         }
       }
     }
@@ -151,34 +188,7 @@ class Unroller {
   }
 
   void BeginAction(int32_t at) {
-    begins_[static_cast<size_t>(at)].push_back(NodeId(out_.graph(at).node_count()));
-  }
-
-  // A transfer begins when both ends are launched. Moves each receive to the beginning of the
-  // previous action, which then overlaps the transfer. `begins` has the first node of each action,
-  // and that after all of them.
-  static void LaunchReceivesEarly(const std::vector<NodeId>& begins, Graph& graph) {
-    // By action: the receives that it launches. The first nodes are before all actions.
-    std::vector<std::vector<NodeId>> launched(begins.size());
-    auto action_of = [&](NodeId id) {
-      return static_cast<size_t>(std::ranges::upper_bound(begins, id) - begins.begin());
-    };
-    auto moves = [&](NodeId id) {
-      return graph[id].op == op::comm_recv && action_of(id) > 0 && id < begins.back();
-    };
-    for (NodeId id : graph.nodes()) {
-      if (moves(id)) launched[std::max<size_t>(action_of(id), 2) - 2].push_back(id);
-    }
-    std::vector<NodeId> order;
-    size_t next = 0;
-    for (NodeId id : graph.nodes()) {
-      for (; next < begins.size() && begins[next] <= id; ++next)
-        order.insert(order.end(), launched[next].begin(), launched[next].end());
-      if (!moves(id)) order.push_back(id);
-    }
-    Rewriter rewriter(graph);
-    rewriter.Reorder(order);
-    rewriter.Commit();
+    parts_[static_cast<size_t>(at)].begins.push_back(NodeId(out_.graph(at).node_count()));
   }
 
   void Act(int32_t at, const PipelineAction& action) {
@@ -199,17 +209,22 @@ class Unroller {
     Phase phase = forward ? Phase::kForward : Phase::kBackward;
     int64_t b = action.micro_batch;
     BeginAction(at);
+    BeginGroup(at, action);
     if (forward || both || action.work == PipelineWork::kInputGradient)
       Receive(at, b, forward ? staged_.forward_reads(stage) : staged_.backward_reads(stage), phase);
     for (NodeId node : stages_[stage]) {
-      if (is_part(node)) RunNode(at, b, node);
+      if (!is_part(node)) continue;
+      RunNode(at, b, node);
+      // Adding a gradient immediately frees its memory.
+      for (ValueId v : graph_.results(node)) {
+        if (staged_.summed(v)) Add(at, v, node);
+      }
     }
     for (NodeId node : stages_[stage]) {
       if (!is_part(node)) continue;
       for (ValueId v : graph_.results(node)) {
         for (int32_t reader : readers_[v.index()])
           out_.Send(at, reader, v, b, out_.copy(at, b, v), phase);
-        if (staged_.summed(v)) Add(at, v, node);
       }
     }
     trains_ |= !forward && !stages_[stage].empty();
@@ -222,33 +237,88 @@ class Unroller {
     }
   }
 
-  // Runs nodes that belong to no stage first, where this one needs them.
+  // A gathered value of a group of micro-batches: its stage, the group, whether it is for backward,
+  // and the value. If the parameter belongs to this coordinate, backward reads the value of
+  // forward: `reshard-after-forward` decides whether to gather it again.
+  using GroupKey = std::tuple<int32_t, int64_t, bool, ValueId>;
+  GroupKey KeyOf(int32_t at, const PipelineAction& action, ValueId value) const {
+    bool backward = action.work != PipelineWork::kForward && staged_.home(value) != at;
+    return {action.stage, action.micro_batch / groups_.gather, backward, value};
+  }
+
+  // Makes the gathered values of the action's group those of its micro-batch.
+  void BeginGroup(int32_t at, const PipelineAction& action) {
+    action_ = action;
+    for (ValueId v : gathered_values_[static_cast<size_t>(at)]) {
+      auto found = gathered_.find(KeyOf(at, action, v));
+      out_.SetCopy(at, action.micro_batch, v, found == gathered_.end() ? ValueId() : found->second);
+    }
+  }
+
+  // Copies a node of a group of micro-batches.
+  void CopyGroupNode(int32_t at, int64_t b, NodeId node, const std::string& group, Phase phase) {
+    NodeId copy(out_.graph(at).node_count());
+    out_.CopyNode(at, b, node);
+    parts_[static_cast<size_t>(at)].group_nodes.push_back({copy, group, phase});
+  }
+
+  // Runs nodes first that belong to no stage, or gather weights of a group, where this one needs
+  // them.
   void RunNode(int32_t at, int64_t b, NodeId node) {
     for (ValueId v : graph_.operands(node)) {
       if (!v || out_.copy(at, b, v)) continue;
       NodeId producer = graph_[v].producer;
-      HEDDLE_CHECK(
-          producer && !staged_.once(producer) && staged_.stage(producer) == StagedStep::kAnywhere,
-          fmt::format("`%{}` is read before it is computed", graph_.name(v)));
+      bool anywhere =
+          producer && !staged_.once(producer) && staged_.stage(producer) == StagedStep::kAnywhere;
+      HEDDLE_CHECK(anywhere || RunsPerGroup(producer),
+                   fmt::format("`%{}` is read before it is computed", graph_.name(v)));
       RunNode(at, b, producer);
     }
-    out_.CopyNode(at, b, node);
+    if (!RunsPerGroup(node)) {
+      out_.CopyNode(at, b, node);
+      return;
+    }
+    GroupKey key = KeyOf(at, action_, graph_[node].first_result);
+    Phase phase = std::get<bool>(key) ? Phase::kBackward : graph_[node].phase;
+    CopyGroupNode(at, b, node, fmt::format("{}.{}", action_.stage, std::get<1>(key)), phase);
+    for (ValueId v : graph_.results(node)) gathered_[KeyOf(at, action_, v)] = out_.copy(at, b, v);
+  }
+
+  ValueId AddTwo(int32_t at, ValueId a, ValueId b, ValueId value, NodeId producer) {
+    return out_.Append(at, op::add_Tensor, {a, b}, {}, graph_.types()[graph_.type(value)],
+                       fmt::format("{}.sum", graph_.name(value)), producer, graph_[producer].phase);
   }
 
   // Adds micro-batches in ascending order, as soon as all earlier ones are there.
   void Add(int32_t at, ValueId value, NodeId producer) {
-    int64_t& added = added_[value.index()];
-    for (; added < schedule_.micro_batches; ++added) {
-      ValueId next = out_.copy(at, added, value);
-      if (!next || next == out_.copy(at, kOnce, value)) return;
-      ValueId sum = out_.copy(at, kOnce, value);
-      ValueId all = added == 0 ? next
-                               : out_.Append(at, op::add_Tensor, {sum, next}, {},
-                                             graph_.types()[graph_.type(value)],
-                                             fmt::format("{}.sum", graph_.name(value)), producer,
-                                             graph_[producer].phase);
-      out_.SetCopy(at, kOnce, value, all);
+    Sum& sum = sums_[value.index()];
+    const int64_t every = sum.reduction != nullptr ? groups_.reduce : schedule_.micro_batches;
+    while (sum.added < schedule_.micro_batches) {
+      ValueId next = out_.copy(at, sum.added, value);
+      if (!next) return;
+      sum.group = sum.group ? AddTwo(at, sum.group, next, value, producer) : next;
+      ++sum.added;
+      bool done = sum.added == schedule_.micro_batches;
+      if (sum.added % every != 0 && !done) continue;
+      if (sum.reduction != nullptr) Reduce(at, *sum.reduction, producer, sum);
+      if (done) {
+        ValueId result = sum.reduction != nullptr ? sum.reduction->grad : value;
+        out_.SetCopy(at, kOnce, result, sum.reduction != nullptr ? sum.all : sum.group);
+      }
+      sum.group = ValueId();
     }
+  }
+
+  // Reduces the gradients of a group, and adds them to those of earlier groups.
+  void Reduce(int32_t at, const GradReduction& reduction, NodeId producer, Sum& sum) {
+    const int64_t group = (sum.added - 1) / groups_.reduce;
+    out_.SetCopy(at, kOnce, reduction.sum, sum.group);
+    for (NodeId node : reduction.nodes)
+      CopyGroupNode(at, kOnce, node, fmt::format("{}", group), graph_[node].phase);
+    ValueId reduced = out_.copy(at, kOnce, reduction.grad);
+    sum.all = sum.all ? AddTwo(at, sum.all, reduced, reduction.grad, producer) : reduced;
+    // Later groups have other sums.
+    out_.SetCopy(at, kOnce, reduction.sum, ValueId());
   }
 
   void AddOutputs() {
@@ -268,22 +338,31 @@ class Unroller {
   const Graph& graph_;
   const StagedStep& staged_;
   const PipelineSchedule& schedule_;
+  UnrollGroups groups_;
   Coordinates out_;
   // The nodes of each stage, in the order of the step.
   std::vector<std::vector<NodeId>> stages_;
-  // By value: the other coordinates that read it, and how many micro-batches its sum has.
+  // By value: the other coordinates that read it.
   std::vector<std::set<int32_t>> readers_;
-  std::vector<int64_t> added_;
-  // By coordinate: the first node of each action, and that after all of them.
-  std::vector<std::vector<NodeId>> begins_;
+  // By value.
+  std::vector<Sum> sums_;
+  // By node of the step: whether it gathers or reduces for each group of micro-batches.
+  std::vector<bool> runs_per_group_;
+  // By coordinate: the values that it gathers per group.
+  std::vector<std::vector<ValueId>> gathered_values_;
+  std::map<GroupKey, ValueId> gathered_;
+  // The current action.
+  PipelineAction action_;
+  // By coordinate.
+  std::vector<CoordinateParts> parts_;
   bool trains_ = false;
 };
 
 }  // namespace
 
 Result<std::vector<Graph>> Unroll(const Module& module, AxisId axis, const StagedStep& staged,
-                                  const PipelineSchedule& schedule) {
-  return Unroller(module, axis, staged, schedule).Run();
+                                  const PipelineSchedule& schedule, const UnrollGroups& groups) {
+  return Unroller(module, axis, staged, schedule, groups).Run();
 }
 
 }  // namespace heddle::compile

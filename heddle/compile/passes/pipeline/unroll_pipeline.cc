@@ -6,10 +6,13 @@
 //
 // becomes @step_pp0 and @step_pp1, which run the layers of their stages for all micro-batches in
 // the order of the schedule, with comm.send and comm.recv between them. A coordinate has the inputs
-// of its own stages; batch inputs appear once per micro-batch. Weights are gathered once. Gradients
-// are added in ascending order of the micro-batches, in the type in which they are reduced, and
-// reduced once. The last stage computes the gradient norm from all gradients in the order of the
-// step, so its bits do not depend on the stages.
+// of its own stages; batch inputs appear once per micro-batch. The last stage computes the gradient
+// norm from all gradients in the order of the step, so its bits do not depend on the stages.
+//
+// Weights are gathered once, or by the first action of each stage in a group of `gather_every`
+// micro-batches. Gradients are added in ascending order of the micro-batches, in the type in which
+// they are reduced, and reduced once, or after each `reduce_every` micro-batches; then the reduced
+// gradients are added. The unit of such a collective has the number of its group: `layers.0#2`.
 #include <charconv>
 
 #include "heddle/compile/manager/pass.h"
@@ -25,6 +28,8 @@ struct UnrollOptions {
   std::string schedule = "1F1B";
   int64_t micro_batches = 1;
   std::string stages;
+  int64_t gather_every = 0;
+  int64_t reduce_every = 0;
 };
 
 Result<std::vector<int64_t>> ParseStages(const std::string& text) {
@@ -48,6 +53,25 @@ Result<AxisId> PipelineAxis(const Module& module) {
   return Error(Diag::kUsage, "the mesh [{}] has no axis of role pipeline", Format(module.mesh));
 }
 
+// Ranks need equal parts of each micro-batch, because stages exchange tensors of fixed sizes.
+Status CheckBatchInputs(const Module& module, int64_t micro_batches) {
+  const Graph& step = module.graphs[0];
+  for (const Input& input : step.inputs()) {
+    TypeId whole = input.global.type ? input.global.type : step.type(input.value);
+    if (input.role != InputRole::kBatch || step.types().dims(whole).empty()) continue;
+    const int64_t rows = step.types().dims(whole)[0];
+    const int64_t ranks = module.mesh.Size(step.placements()[input.global.placement].split(0));
+    if (rows % ranks == 0) continue;
+    return Error(Diag::kSchedule,
+                 "a micro-batch has {}, which {} data-parallel ranks cannot divide evenly; with {} "
+                 "micro-batches, use a multiple of {} sequences (--training.local_batch_size, or "
+                 "`batch` in the plan), or other micro-batches (--parallelism.num_pp_microbatches, "
+                 "or `stages` in the plan)",
+                 Counted(rows, "sequence"), ranks, micro_batches, micro_batches * ranks);
+  }
+  return Done{};
+}
+
 Result<Changed> UnrollPipeline(Module& module, const UnrollOptions& options, PassContext& context) {
   if (module.graphs.size() != 1)
     return Error(Diag::kUsage, "the module has {} graphs; unroll-pipeline needs one step",
@@ -64,8 +88,14 @@ Result<Changed> UnrollPipeline(Module& module, const UnrollOptions& options, Pas
                                              .stages = static_cast<int64_t>(firsts.size()),
                                              .micro_batches = options.micro_batches}));
   StagePlaces places{std::move(firsts), RanksOfStages(schedule)};
+  if (options.gather_every < 0 || options.reduce_every < 0)
+    return Error(Diag::kPassOption,
+                 "gather_every is {} and reduce_every is {}; expected at least 0",
+                 options.gather_every, options.reduce_every);
+  HEDDLE_RETURN_IF_ERROR(CheckBatchInputs(module, options.micro_batches));
   HEDDLE_TRY(StagedStep staged, StagedStep::Find(module, step, places));
-  HEDDLE_TRY(std::vector<Graph> graphs, Unroll(module, axis, staged, schedule));
+  HEDDLE_TRY(std::vector<Graph> graphs,
+             Unroll(module, axis, staged, schedule, {options.gather_every, options.reduce_every}));
   for (const Graph& graph : graphs)
     context.Count("nodes", static_cast<int64_t>(graph.node_count()));
   module.graphs = std::move(graphs);
@@ -77,8 +107,11 @@ constexpr OptionDef kUnrollOptions[] = {
         "schedule", "name of the schedule, or its rows, as in \"0F0,0B0/1F0,1B0\""),
     Option<&UnrollOptions::micro_batches>("micro_batches", "number of micro-batches"),
     Option<&UnrollOptions::stages>(
-        "stages",
-        "first position of each stage, as in 0/3: 0 is the embedding, N the layer N - 1")};
+        "stages", "first position of each stage, as in 0/3: 0 is the embedding, N the layer N - 1"),
+    Option<&UnrollOptions::gather_every>("gather_every",
+                                         "micro-batches per gather of weights (0: once)"),
+    Option<&UnrollOptions::reduce_every>("reduce_every",
+                                         "micro-batches per reduction of gradients (0: once)")};
 constexpr std::string_view kUnrollStats[] = {"nodes"};
 
 }  // namespace
