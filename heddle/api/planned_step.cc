@@ -155,14 +155,9 @@ struct CapturedPass {
 Result<int64_t> PipelineMicroBatches(const compile::PlanBatch& batch,
                                      const std::optional<compile::PlanStages>& stages) {
   if (!stages) return 1;
-  if (batch.micro_batches > 1)
-    return Error(Diag::kModelSize,
-                 "the step has {} micro-batches outside of the pipeline; accumulation around a "
-                 "pipeline is not implemented yet: raise --parallelism.num_pp_microbatches",
-                 batch.micro_batches);
-  if (batch.sequences % stages->micro_batches != 0)
+  if (batch.pass_sequences() % stages->micro_batches != 0)
     return Error(Diag::kPlan, "{} cannot be divided evenly into {} micro-batches of the pipeline",
-                 Counted(batch.sequences, "sequence"), stages->micro_batches);
+                 Counted(batch.pass_sequences(), "sequence"), stages->micro_batches);
   return stages->micro_batches;
 }
 

@@ -32,7 +32,7 @@ Result<search::SimulatedModule> SimulateOther(const SimulationOptions& options,
 
 // All micro-batches but the last leave the optimizer out.
 Status AddOtherMicroBatches(const SimulationOptions& options, const PlanResult& plan,
-                            price::Simulation& last) {
+                            std::span<price::Simulation> last) {
   int64_t count = plan.step.micro_batches();
   if (count == 1) return Done{};
   const heddle::compile::Plan& complete = plan.found.plan;
@@ -42,10 +42,9 @@ Status AddOtherMicroBatches(const SimulationOptions& options, const PlanResult& 
   model.cluster = &options.plan.prices.cluster;
   HEDDLE_TRY(PlannedStep more, PlanPass(model, complete, {.accumulate = true}));
   HEDDLE_RETURN_IF_ERROR(compile::Compile(more.module, complete, job.options));
-  HEDDLE_TRY(price::Simulation other,
-             heddle::price::Simulate(more.module, SharedProgram(more.module), plan.costs,
-                                     options.simulate));
-  price::AddMicroBatches(other, count, last);
+  HEDDLE_TRY(std::vector<price::Simulation> others,
+             price::SimulateGraphs(more.module, plan.costs, options.simulate));
+  price::AddMicroBatches(others, count, last);
   return Done{};
 }
 
@@ -70,7 +69,7 @@ Result<SimulationResult> Simulate(const SimulationOptions& options) {
                                     search::PipelineFactsOf(plan.found.plan.decisions)));
   asked.passes = plan.report.passes;
   asked.trained = TrainedModel(plan.step);
-  HEDDLE_RETURN_IF_ERROR(AddOtherMicroBatches(options, plan, asked.simulations[0]));
+  HEDDLE_RETURN_IF_ERROR(AddOtherMicroBatches(options, plan, asked.simulations));
   modules.push_back(std::move(asked));
   return SimulationResult{std::move(modules), std::move(plan)};
 }

@@ -63,14 +63,12 @@ run::RunState TrainingJob::State() const {
 }
 
 Status TrainingJob::CheckResumed(const run::Checkpoint& checkpoint) {
-  // A micro-batch, or the batch of a pipeline, which divides it by its own flags.
   const int64_t batch_ranks = planned().layout.batch_ranks;
-  const int64_t local = has_pipeline() ? options_.model.local_batch_size
-                                       : std::max<int64_t>(model().batch.batch / batch_ranks, 1);
+  const int64_t pass = model().batch.batch * planned().pipeline_micro_batches();
   HEDDLE_TRY(
       std::vector<std::string> remarks,
       run::CheckSameRun(checkpoint, State(),
-                        {.local = local, .ranks = batch_ranks, .accumulates = !has_pipeline()}));
+                        {.local = std::max<int64_t>(pass / batch_ranks, 1), .ranks = batch_ranks}));
   for (const std::string& remark : remarks) Say(remark);
   HEDDLE_RETURN_IF_ERROR(checkpoint.CheckTensors(run::TensorsToResume(model(), graphs().step)));
   HEDDLE_TRY(run::SavedRunState saved, run::ReadRunState(checkpoint));

@@ -141,18 +141,26 @@ Result<std::vector<Simulation>> SimulateGraphs(const Module& module, const CostM
   return out;
 }
 
-void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last) {
-  const Timeline& timeline = last.timeline;
-  WholeStep whole{count, timeline.makespan + other.timeline.makespan * (count - 1),
-                  timeline.exposed + other.timeline.exposed * (count - 1)};
-  double times = whole.time.value == 0
-                     ? 1
-                     : static_cast<double>(timeline.makespan.value) * static_cast<double>(count) /
-                           static_cast<double>(whole.time.value);
-  if (last.tokens_per_second) *last.tokens_per_second *= times;
-  if (last.mfu) *last.mfu *= times;
-  last.whole = whole;
-  last.peak = std::max(last.peak, other.peak);
+void AddMicroBatches(std::span<const Simulation> others, int64_t count,
+                     std::span<Simulation> last) {
+  auto longest = [](std::span<const Simulation> all) {
+    Nanos out;
+    for (const Simulation& one : all) out = std::max(out, one.timeline.makespan);
+    return out;
+  };
+  const Nanos step = longest(last);
+  const Nanos time = step + longest(others) * (count - 1);
+  const double times = time.value == 0
+                           ? 1
+                           : static_cast<double>(step.value) * static_cast<double>(count) /
+                                 static_cast<double>(time.value);
+  for (size_t i = 0; i < last.size(); ++i) {
+    if (last[i].tokens_per_second) *last[i].tokens_per_second *= times;
+    if (last[i].mfu) *last[i].mfu *= times;
+    last[i].whole = {count, time,
+                     last[i].timeline.exposed + others[i].timeline.exposed * (count - 1)};
+    last[i].peak = std::max(last[i].peak, others[i].peak);
+  }
 }
 
 }  // namespace heddle::price

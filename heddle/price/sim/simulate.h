@@ -69,8 +69,8 @@ Result<Simulation> Simulate(const Module& module, const Graph& graph, const Cost
 Result<std::vector<Simulation>> SimulateGraphs(const Module& module, const CostModel& model,
                                                const SimulateOptions& options);
 
-// Makes `last` the last of `count` micro-batches; each of the others takes the time of `other`. The
-// peak is the larger of the two.
-void AddMicroBatches(const Simulation& other, int64_t count, Simulation& last);
+// Makes `last`, the graphs of a module, the last of `count` micro-batches; each of the others takes
+// the time of `others`. The peak of a graph is the larger of the two.
+void AddMicroBatches(std::span<const Simulation> others, int64_t count, std::span<Simulation> last);
 
 }  // namespace heddle::price

@@ -84,8 +84,6 @@ std::string KeepBatchHint(const std::string& batch, const ResumeBatch& now) {
   int64_t rows = 0;
   auto [end, error] = std::from_chars(batch.data(), batch.data() + batch.size(), rows);
   if (error != std::errc() || rows < 1) return "resume with the global batch of the checkpoint";
-  if (!now.accumulates && rows % now.ranks == 0)
-    return fmt::format("--training.local_batch_size={} keeps it", rows / now.ranks);
   if (rows % (now.local * now.ranks) == 0)
     return fmt::format("--training.global_batch_size={} keeps it", rows);
   if (rows % now.ranks == 0)

@@ -40,11 +40,10 @@ struct SavedRunState {
 Result<SavedRunState> ReadRunState(const Checkpoint& checkpoint);
 
 struct ResumeBatch {
-  // Sequences per data-parallel rank and micro-batch, and the number of data-parallel ranks.
+  // Sequences per data-parallel rank in one pass of the step's graph, and the number of
+  // data-parallel ranks.
   int64_t local = 1;
   int64_t ranks = 1;
-  // Whether steps may have several micro-batches (--training.global_batch_size).
-  bool accumulates = true;
 };
 // Fails if `now` is another run; the error lists both values of each difference. If the global
 // batch differs, it states the flags that keep it. Returns remarks about settings that differ.
