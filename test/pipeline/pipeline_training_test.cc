@@ -26,6 +26,7 @@ struct Job {
   // Batches of a step.
   int64_t batches = 1;
   const char* reshard = "";
+  const char* passes = "";
   bool narrow = false;
   double max_norm = 1.0;
 };
@@ -33,10 +34,11 @@ struct Job {
 void PrintTo(const Job& job, std::ostream* out) {
   *out << fmt::format(
       "{} pp={} dp={} rep={} cp={} tp={} ep={} layers={} m={} {}{}{} gather={} reduce={} "
-      "batches={} {}{}",
+      "batches={} {}{}{}",
       job.schedule, job.pipeline, job.shard, job.replicate, job.context, job.tensor, job.expert,
       job.layers, job.micro_batches, Name(job.precision), job.tied ? " tied" : "", job.checkpoint,
-      job.gather_every, job.reduce_every, job.batches, job.reshard, job.narrow ? " narrow" : "");
+      job.gather_every, job.reduce_every, job.batches, job.reshard, job.passes,
+      job.narrow ? " narrow" : "");
 }
 
 VerificationOptions OptionsOf(const Job& job) {
@@ -63,6 +65,7 @@ VerificationOptions OptionsOf(const Job& job) {
   options.parallel.pipeline.reduce_every = job.reduce_every;
   options.parallel.narrow_gradients = job.narrow;
   options.compile.reshard = job.reshard;
+  options.compile.pipeline = job.passes;
   options.optimization.optimizer.max_norm = job.max_norm;
   if (job.batches > 1)
     options.loop.global_batch_size = job.batches * job.micro_batches * job.replicate * job.shard;
@@ -191,6 +194,14 @@ INSTANTIATE_TEST_SUITE_P(
             .expert = 2,
             .gather_every = 1,
             .reduce_every = 1},
+        // Transfers keep their order.
+        Job{.schedule = "1F1B",
+            .pipeline = 2,
+            .shard = 2,
+            .layers = 4,
+            .gather_every = 2,
+            .reduce_every = 2,
+            .passes = "overlap"},
         // No ranks split the batch.
         Job{.schedule = "ZB-H1", .pipeline = 2, .reduce_every = 2}));
 

@@ -4,12 +4,22 @@
 #include <numeric>
 
 #include "heddle/compile/passes/fsdp/scheduler.h"
+#include "heddle/core/analysis/launch.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/price/cost/kernel_time.h"
 #include "heddle/price/sim/explain/movable.h"
 
 namespace heddle::compile {
+namespace {
+
+// Coordinates of a pipeline launch and await their transfers in an order that both ends agree on.
+bool IsPartOfTransfer(const Graph& graph, NodeId id) {
+  NodeId launch = LaunchOf(graph, id);
+  return IsTransfer(graph, launch ? launch : id);
+}
+
+}  // namespace
 
 ScheduleConstraints::ScheduleConstraints(const Graph& graph, const price::SimGraph& sim,
                                          Freedom freedom)
@@ -127,8 +137,8 @@ void ScheduleConstraints::AddRoles(const Graph& graph, const price::SimGraph& si
       roles_[node] = Role::kFollower;
       continue;
     }
-    moves_[node] =
-        freedom_ != Freedom::kNone && !keeps_order && (freedom_ == Freedom::kAll || plain);
+    moves_[node] = freedom_ != Freedom::kNone && !keeps_order &&
+                   (freedom_ == Freedom::kAll || plain) && !IsPartOfTransfer(graph, id);
     place_[node] = static_cast<uint32_t>(anchors_.size());
     anchors_.push_back(node);
   }
@@ -185,6 +195,7 @@ void ScheduleConstraints::AddDeferrable(const Graph& graph) {
     deferrable_[node] = (freedom_ == Freedom::kAll ||
                          (freedom_ == Freedom::kLight && !IsMatrixWork(graph.op(NodeId(node))))) &&
                         roles_[node] == Role::kAnchor && end[node] != kNone && end[node] != kMany &&
+                        !IsPartOfTransfer(graph, NodeId(node)) &&
                         graph[NodeId(node)].phase == Phase::kBackward;
   }
 }
