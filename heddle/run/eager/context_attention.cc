@@ -19,7 +19,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "heddle/run/eager/sharded_state.h"
-#include "heddle/run/models/layers.h"
+#include "heddle/run/layers/layers.h"
 
 namespace heddle::run {
 namespace {

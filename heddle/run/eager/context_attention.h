@@ -4,7 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "heddle/run/eager/thread_group.h"
-#include "heddle/run/models/layers.h"
+#include "heddle/run/layers/layers.h"
 
 namespace heddle::run {
 

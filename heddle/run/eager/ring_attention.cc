@@ -15,7 +15,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "heddle/run/models/layers.h"
+#include "heddle/run/layers/layers.h"
 
 namespace heddle::run {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "heddle/compile/plan/presets/rules.h"
+#include "heddle/run/layers/layers.h"
 #include "heddle/run/models/config.h"
-#include "heddle/run/models/layers.h"
 
 #define HEDDLE_DEFINE_FAMILY(ident)    \
   extern const Family kFamily_##ident; \

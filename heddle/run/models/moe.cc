@@ -31,8 +31,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "heddle/run/capture/scope.h"
+#include "heddle/run/layers/row_product.h"
 #include "heddle/run/models/decoder.h"
-#include "heddle/run/models/row_product.h"
 
 namespace heddle::run {
 namespace {

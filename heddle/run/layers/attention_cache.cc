@@ -1,4 +1,4 @@
-#include "heddle/run/models/attention_cache.h"
+#include "heddle/run/layers/attention_cache.h"
 
 #include <ATen/ops/empty.h>
 

@@ -1,4 +1,4 @@
-#include "heddle/run/models/layers.h"
+#include "heddle/run/layers/layers.h"
 
 #include <cmath>
 #include <limits>
@@ -37,7 +37,7 @@
 #include "heddle/run/aten/attention_part.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/capture/scope.h"
-#include "heddle/run/models/row_product.h"
+#include "heddle/run/layers/row_product.h"
 
 namespace heddle::run {
 namespace {

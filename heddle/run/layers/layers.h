@@ -13,7 +13,7 @@
 
 #include "heddle/run/capture/capture.h"
 #include "heddle/run/data/dataset.h"
-#include "heddle/run/models/attention_cache.h"
+#include "heddle/run/layers/attention_cache.h"
 
 namespace heddle::run {
 

@@ -1,4 +1,4 @@
-#include "heddle/run/models/row_product.h"
+#include "heddle/run/layers/row_product.h"
 
 #include <algorithm>
 #include <cstring>
