@@ -93,7 +93,7 @@ oracle: build
 	@$(PYTHON) test/oracle/llama3_step.py build/test/step_dump
 	@$(PYTHON) test/oracle/pytorch.py build/heddle --all
 	@$(PYTHON) test/oracle/pipeline_steps.py build/heddle --all
-	@$(PYTHON) test/oracle/hf_models.py build/heddle
+	@$(PYTHON) test/oracle/hf_models.py build/heddle --all
 	@$(PYTHON) test/oracle/text_loss.py build/heddle
 
 lint: setup

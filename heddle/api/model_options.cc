@@ -4,6 +4,7 @@
 #include "heddle/price/cost/cluster/cluster.h"
 #include "heddle/run/hf/folder.h"
 #include "heddle/run/hf/load.h"
+#include "heddle/run/layers/attention.h"
 #include "heddle/run/models/family.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/exact.h"
@@ -84,11 +85,8 @@ Status CheckSplitsQueries(const run::ModelConfig& config, int64_t seq_len,
   if (config.family->attention == nullptr)
     return Error(Diag::kBadChoice, "{} has no attention, so ranks cannot share its positions",
                  config.family->name);
-  if (config.windowed(seq_len))
-    return Error(Diag::kBadChoice,
-                 "sequences have {} tokens, more than the window of {} (model.window), so ranks "
-                 "cannot share their positions",
-                 seq_len, config.window);
+  if (std::string why = run::WhyMathOnly(config, seq_len); !why.empty())
+    return Error(Diag::kBadChoice, "{}, so ranks cannot share the positions of sequences", why);
   run::AttentionKind kind = numerics.attention == run::AttentionKind::kFastest
                                 ? run::FastestAttention(config.query_size(), numerics)
                                 : numerics.attention;

@@ -31,11 +31,12 @@ Status CheckNumerics(const PyTorchJob& job) {
 
 Status CheckTensor(const PyTorchJob& job, const PyTorchLayout& layout) {
   const run::ModelConfig& config = job.step.model.config;
-  if (config.family->attention == nullptr || !config.family->heads_apart ||
-      config.mla.kv_rank > 0 || config.moe.experts > 0)
+  const run::Family& family = *config.family;
+  if (family.attention == nullptr || !family.heads_apart || config.mla.kv_rank > 0 ||
+      config.moe.experts > 0 || family.norm != run::NormKind::kRms)
     return Refused(fmt::format("tensor parallelism (degree {}) of {} {}", layout.tensor,
-                               config.family->name, config.flavor),
-                   "it supports dense models whose attention divides by heads");
+                               family.name, config.flavor),
+                   "it supports dense models with RMS norms whose attention divides by heads");
   if (layout.split_loss && job.model.z_loss > 0)
     return Refused(fmt::format("--training.z_loss={} with a loss split over {} ranks",
                                job.model.z_loss, layout.tensor),
@@ -230,7 +231,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"initial", job.model.load_path.empty()},
       {"data", data},
       {"device", job.step.model.numerics.target == run::Target::kCuda ? "cuda" : "cpu"},
-      {"attention", Name(job.model.attention)},
+      {"attention", Name(model.numerics.attention)},
       {"precision", Name(job.model.precision)},
       {"reduce", job.step.plan.narrow_grads ? "bf16" : "f32"},
       {"replicate", layout.replicate},

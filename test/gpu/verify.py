@@ -18,7 +18,8 @@ import torch
 SMALL = ["--model=llama3", "--flavor=debugmodel"]
 EXPERTS = ["--model=qwen3", "--flavor=debugmodel_moe"]
 MODELS = {"llama3": SMALL, "qwen3": ["--model=qwen3", "--flavor=debugmodel"], "experts": EXPERTS,
-          "deepseek_v3": ["--model=deepseek_v3", "--flavor=debugmodel"]}
+          **{family: [f"--model={family}", "--flavor=debugmodel"]
+             for family in ("deepseek_v3", "gemma2", "gemma3", "gpt2", "gpt_oss")}}
 SCHEDULES = ("GPipe", "ZB-H1", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "DualPipeV")
 DP2, DP4 = ([f"--parallelism.data_parallel_shard_degree={degree}"] for degree in (2, 4))
 BF16, F32 = "--precision=bf16", "--precision=f32"

@@ -238,6 +238,14 @@ constexpr Case kCases[] = {
     {"deepseek_v3", "debugmodel", DType::kF32, run::AttentionKind::kMath},
     {"deepseek_v3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
     {"deepseek_v3", "debugmodel", DType::kBF16, run::AttentionKind::kMath},
+    {"gemma2", "debugmodel", DType::kF32, run::AttentionKind::kMath, /*window=*/5},
+    {"gemma2", "debugmodel", DType::kBF16, run::AttentionKind::kMath, /*window=*/5},
+    {"gemma3", "debugmodel", DType::kF32, run::AttentionKind::kMath, /*window=*/5},
+    {"gemma3", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
+    {"gpt_oss", "debugmodel", DType::kF32, run::AttentionKind::kMath, /*window=*/5},
+    {"gpt_oss", "debugmodel", DType::kBF16, run::AttentionKind::kMath, /*window=*/5},
+    {"gpt2", "debugmodel", DType::kF32, run::AttentionKind::kFlash},
+    {"gpt2", "debugmodel", DType::kBF16, run::AttentionKind::kFlash},
 };
 INSTANTIATE_TEST_SUITE_P(Models, CaptureTest, testing::ValuesIn(kCases), NameOf);
 

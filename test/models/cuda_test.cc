@@ -111,7 +111,11 @@ constexpr CudaCase kCudaCases[] = {{"llama3", "debugmodel", run::AttentionKind::
                                    {"qwen3", "debugmodel_moe", run::AttentionKind::kFlash},
                                    {"deepseek_v3", "debugmodel", run::AttentionKind::kCudnn},
                                    {"deepseek_v3", "debugmodel", run::AttentionKind::kFlash},
-                                   {"deepseek_v3", "debugmodel", run::AttentionKind::kMath}};
+                                   {"deepseek_v3", "debugmodel", run::AttentionKind::kMath},
+                                   {"gemma2", "debugmodel", run::AttentionKind::kMath},
+                                   {"gemma3", "debugmodel", run::AttentionKind::kMath},
+                                   {"gpt_oss", "debugmodel", run::AttentionKind::kMath},
+                                   {"gpt2", "debugmodel", run::AttentionKind::kFlash}};
 INSTANTIATE_TEST_SUITE_P(Models, CudaTest, testing::ValuesIn(kCudaCases), CudaName);
 
 // Backward gets the output of forward and its gradient as they are, or copied to another layout:

@@ -66,6 +66,15 @@ OLMO2 = model("olmo2", "debugmodel", dim=64, n_layers=2, n_heads=8, n_kv_heads=4
               vocab_size=256)
 MIXTRAL = model("mixtral", "debugmodel", dim=64, n_layers=2, n_heads=4, n_kv_heads=2, ffn_dim=48,
                 vocab_size=256, moe__experts=4, moe__ffn_dim=48)
+# Windows that are shorter than the sequence, in some layers.
+GEMMA2 = model("gemma2", "debugmodel", dim=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=24,
+               ffn_dim=96, vocab_size=256)
+GEMMA3 = model("gemma3", "debugmodel", dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=24,
+               ffn_dim=96, vocab_size=256)
+GPT_OSS = model("gpt_oss", "debugmodel", dim=64, n_layers=2, n_heads=4, n_kv_heads=2, head_dim=16,
+                vocab_size=256, moe__ffn_dim=32, moe__experts=4, moe__top_k=2)
+GPT2 = model("gpt2", "debugmodel", dim=64, n_layers=2, n_heads=4, n_kv_heads=4, ffn_dim=96,
+             vocab_size=256, max_length=24)
 LATENT = {"dim": 64, "n_layers": 2, "n_heads": 4, "ffn_dim": 96, "vocab_size": 256,
           "mla__kv_rank": 24, "mla__nope_dim": 16, "mla__rope_dim": 8, "mla__v_dim": 16,
           "moe__ffn_dim": 32, "rope_scaling__original_length": 8}
@@ -85,6 +94,9 @@ def few_jobs():
             Job("llama3 fsdp=2 x tp=2 f32", LLAMA + mesh(2, tensor=2) + steps()),
             Job("qwen2 fsdp=2 x tp=2 f32", QWEN2 + mesh(2, tensor=2) + steps()),
             Job("olmo2 hsdp=2x2 bf16", OLMO2 + mesh(2, 2) + steps(precision="bf16")),
+            Job("gemma3 fsdp=2 f32", GEMMA3 + mesh(2) + steps()),
+            Job("gpt2 fsdp=2 bf16", GPT2 + mesh(2) + steps(precision="bf16")),
+            Job("gpt_oss fsdp=4 x ep=2 f32", GPT_OSS + mesh(4, expert=2) + steps()),
             Job("mixtral fsdp=2 f32", MIXTRAL + mesh(2) + steps()),
             Job("qwen3 mixture fsdp=4 x ep=2 f32", MIXTURE + mesh(4, expert=2) + steps()),
             Job("qwen3 fsdp=2 f32, text, validation, norms without decay",
@@ -119,6 +131,8 @@ def refusals(folder):
                 "does not support the plan"),
             Job("tensor parallelism of a mixture", MIXTURE + mesh(tensor=2) + steps(1), REFUSED,
                 "does not support tensor parallelism (degree 2) of qwen3"),
+            Job("tensor parallelism with layer norms", GPT2 + mesh(tensor=2) + steps(1), REFUSED,
+                "does not support tensor parallelism (degree 2) of gpt2"),
             Job("another order of additions",
                 LLAMA + mesh(2) + steps(1) + ["--runtime.reducer=tree"], REFUSED,
                 "--runtime.reducer=tree")]
@@ -157,6 +171,17 @@ def jobs_in(precision):
              ("qwen2 fsdp=4", QWEN2 + mesh(4) + own),
              ("qwen2 fsdp=2 x tp=2", QWEN2 + two + own),
              ("olmo2 fsdp=4", OLMO2 + mesh(4) + own),
+             ("gemma2 hsdp=2x2", GEMMA2 + mesh(2, 2) + own), ("gemma2 fsdp=4", GEMMA2 + mesh(4) + own),
+             ("gemma3 fsdp=4", GEMMA3 + mesh(4) + own),
+             ("gemma3 linear scaling", GEMMA3 + mesh(2) + own
+              + ["--model.rope_scaling.kind=linear", "--model.rope_scaling.factor=8"]),
+             ("gemma3 fsdp=2 x cp=2, no window",
+              GEMMA3 + mesh(2, context=2) + own + ["--model.window=0"]),
+             ("gpt2 fsdp=4", GPT2 + mesh(4) + own),
+             ("gpt2 fsdp=2 x cp=2", GPT2 + mesh(2, context=2, method="headtail") + own),
+             ("gpt2 fsdp=2, documents", GPT2 + mesh(2) + own + ["--training.document_attention"]),
+             ("gpt_oss fsdp=4", GPT_OSS + mesh(4) + own),
+             ("gpt_oss fsdp=2 x ep=2", GPT_OSS + mesh(2, expert=2) + own),
              ("mixtral fsdp=4", MIXTRAL + mesh(4) + own),
              ("mixtral fsdp=2 x ep=2", MIXTRAL + mesh(2, expert=2) + own),
              ("qwen3 fsdp=2 x tp=2", QWEN + two + own),

@@ -91,6 +91,38 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn({kTensorLayouts[1], kTensorLayouts[3]})),
     LayoutName);
 
+// Windows, softcaps, offset norms; layer norms, biases and embeddings of positions.
+constexpr Debug kOtherNorms[] = {{"gemma2", "debugmodel", DType::kF32},
+                                 {"gemma3", "debugmodel", DType::kF32},
+                                 {"gemma3", "debugmodel", DType::kBF16},
+                                 {"gpt2", "debugmodel", DType::kF32},
+                                 {"gpt2", "debugmodel", DType::kBF16}};
+INSTANTIATE_TEST_SUITE_P(Families, EagerTest,
+                         testing::Combine(testing::ValuesIn(kOtherNorms),
+                                          testing::Values(kLayouts[1])),
+                         LayoutName);
+
+// Ranks with several sequences gather the heads of attention that is composed of matmuls, which
+// adds in another order.
+TEST(EagerFamilies, SplitHeadsOfOneSequence) {
+  run::MakeExact();
+  for (const Debug& debug : kOtherNorms) {
+    for (const Layout& layout : {kTensorLayouts[1], kTensorLayouts[3]}) {
+      SCOPED_TRACE(fmt::format("{} {} {}", debug.family, Name(debug.compute), layout.name));
+      SmallJob job(debug, layout, /*rows=*/1);
+      ExpectTheSameBits(job, job.local(), run::Reducer());
+    }
+  }
+}
+
+// Sinks; experts with biases.
+INSTANTIATE_TEST_SUITE_P(
+    BiasedExperts, EagerTest,
+    testing::Combine(testing::Values(Debug{"gpt_oss", "debugmodel", DType::kF32},
+                                     Debug{"gpt_oss", "debugmodel", DType::kBF16}),
+                     testing::ValuesIn({kLayouts[1], kExpertLayouts[0], kExpertLayouts[6]})),
+    LayoutName);
+
 // With one sequence per rank, tensor-parallel ranks route parts of it.
 TEST(EagerExperts, ShareOneSequence) {
   run::MakeExact();
@@ -151,7 +183,8 @@ INSTANTIATE_TEST_SUITE_P(
     Families, EagerContext,
     testing::Combine(testing::Values(Debug{"olmo2", "debugmodel", DType::kF32},
                                      Debug{"qwen2", "debugmodel", DType::kBF16},
-                                     Debug{"mixtral", "debugmodel", DType::kF32}),
+                                     Debug{"mixtral", "debugmodel", DType::kF32},
+                                     Debug{"gpt2", "debugmodel", DType::kF32}),
                      testing::Values(kContextLayouts[0])),
     LayoutName);
 

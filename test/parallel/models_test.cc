@@ -72,10 +72,11 @@ struct Named {
   const char* name;
   const char* flavor;
 };
-constexpr Named kFamilies[] = {{"llama3", "debugmodel"},    {"qwen3", "debugmodel"},
-                               {"qwen3", "debugmodel_moe"}, {"deepseek_v3", "debugmodel"},
-                               {"mixtral", "debugmodel"},   {"qwen2", "debugmodel"},
-                               {"olmo2", "debugmodel"},     {"mlp", "small"}};
+constexpr Named kFamilies[] = {
+    {"llama3", "debugmodel"},      {"qwen3", "debugmodel"},   {"qwen3", "debugmodel_moe"},
+    {"deepseek_v3", "debugmodel"}, {"mixtral", "debugmodel"}, {"qwen2", "debugmodel"},
+    {"olmo2", "debugmodel"},       {"gemma2", "debugmodel"},  {"gemma3", "debugmodel"},
+    {"gpt2", "debugmodel"},        {"gpt_oss", "debugmodel"}, {"mlp", "small"}};
 
 class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> {
  protected:
@@ -88,7 +89,7 @@ class ParallelModels : public testing::TestWithParam<std::tuple<Named, size_t>> 
     bool whole = layout.name == std::string_view("hsdp2x2_tp2") && config.moe.experts <= 16;
     if (!whole) MakeNarrow(config);
     return *run::MakeModel(config, {.batch = 4, .seq_len = 12},
-                           {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
+                           {DType::kF64, run::AttentionKind::kFastest, run::Target::kCpu});
   }
 };
 class ParallelExperts : public ParallelModels {};
@@ -144,7 +145,7 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
       config.moe.top_k = 3;
       run::Model model =
           *run::MakeModel(config, {.batch = batch, .seq_len = 12},
-                          {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
+                          {DType::kF64, run::AttentionKind::kFastest, run::Target::kCpu});
       Module whole = *run::CaptureModel(model);
       const ModelLayout& on =
           *std::ranges::find(Layouts(), std::string_view(layout), &ModelLayout::name);
@@ -168,7 +169,7 @@ TEST(TokensInParts, GiveTheLossAndGradientsOfTheWholeGraph) {
 // Ranks divide no size: three ranks for heads; positions, vocabulary and hidden units for none.
 TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
   at::set_num_threads(1);
-  for (const char* family : {"llama3", "qwen2", "qwen3"}) {
+  for (const char* family : {"llama3", "qwen2", "qwen3", "gemma3", "gpt2"}) {
     run::ModelConfig config = *run::FindModel(family, "debugmodel");
     config.n_layers = 2;
     config.dim = 96;
@@ -179,7 +180,7 @@ TEST(UnevenModels, GiveTheLossAndGradientsOfTheWholeGraph) {
     config.vocab_size = 61;
     run::Model model =
         *run::MakeModel(config, {.batch = 3, .seq_len = 13},
-                        {DType::kF64, run::AttentionKind::kFlash, run::Target::kCpu});
+                        {DType::kF64, run::AttentionKind::kFastest, run::Target::kCpu});
     Module whole = *run::CaptureModel(model);
     std::vector<at::Tensor> inputs = InputsOf(model, whole);
     for (bool sequence_parallel : {true, false}) {

@@ -26,6 +26,6 @@ void ExpectTheWholeGraphsOutputs(const Module& whole, const Module& local,
                                  const std::vector<at::Tensor>& inputs);
 
 // Returns the largest difference, relative to the largest element of `b`.
-double RelativeDifference(const at::Tensor& a, const at::Tensor& b);
+double RelativeDifference(const at::Tensor& a, const at::Tensor& b, double least = 1e-30);
 
 }  // namespace heddle

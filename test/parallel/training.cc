@@ -29,7 +29,7 @@ SmallJob::SmallJob(const Debug& debug, const Layout& layout, int64_t rows, int64
   int64_t batch = rows * layout.replicate * layout.shard;
   model_ = std::make_unique<run::Model>(*run::MakeModel(
       SmallConfig(debug), {.batch = batch, .seq_len = seq_len, .documents = debug.documents},
-      {debug.compute, run::AttentionKind::kFlash, run::Target::kCpu}));
+      {debug.compute, run::AttentionKind::kFastest, run::Target::kCpu}));
   Module whole = *run::CaptureModel(*model_, run::OptimizerOptions());
   // Axes of size one are omitted, as on the command line, but a mesh needs one axis.
   std::vector<MeshAxis> axes;

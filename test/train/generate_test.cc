@@ -28,7 +28,7 @@ std::vector<Case> Cases() {
   for (const Family* family : Families()) {
     for (const ModelConfig& config : family->flavors()) {
       if (!config.flavor.starts_with("debugmodel") && config.flavor != "small") continue;
-      cases.push_back({family, config.flavor, AttentionKind::kFlash});
+      cases.push_back({family, config.flavor, AttentionKind::kFastest});
       if (family->attention != nullptr)
         cases.push_back({family, config.flavor, AttentionKind::kMath});
     }

@@ -19,6 +19,7 @@
 
 #include "heddle/run/eager/context_attention.h"
 #include "heddle/run/eager/thread_group.h"
+#include "heddle/run/models/decoder.h"
 
 namespace heddle::run {
 
@@ -35,7 +36,7 @@ std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at:
     bool batch = model.inputs[i].role == InputRole::kBatch;
     at::Tensor input = batch ? EagerChunk(inputs[i], 0, rows.parts, rows.part) : inputs[i];
     // Positions of documents select rows of the whole rotation table.
-    bool table = model.inputs[i].name.starts_with("rope");
+    bool table = model.inputs[i].name.starts_with("rope") || model.inputs[i].name == kPositionIds;
     bool has_positions = batch || (table && !model.batch.documents);
     if (has_positions && positions.parts > 1) {
       int64_t dim = batch ? 1 : 0;

@@ -152,9 +152,12 @@ bool IsExpertStack(std::string_view param) {
 }
 
 std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens) {
-  if (param.ends_with("norm.weight")) return std::nullopt;
+  for (std::string_view whole : {"norm.weight", "norm.bias", "_output.bias"}) {
+    if (param.ends_with(whole)) return std::nullopt;
+  }
+  if (param == "position_embeddings.weight") return std::nullopt;
   if (param.ends_with(".wq_a.weight") || param.ends_with(".wkv_a.weight")) return std::nullopt;
-  if (param.ends_with(".router.gate.weight")) return std::nullopt;
+  if (param.find(".router.gate.") != std::string_view::npos) return std::nullopt;
   if (own_tokens && param.find(".moe.") != std::string_view::npos) return std::nullopt;
   if (IsExpertStack(param)) return param.ends_with(".w2_EDF") ? 2 : 1;
   return param.ends_with(".wo.weight") || param.ends_with(".w2.weight") ? 1 : 0;
@@ -260,20 +263,25 @@ StepResult DecoderSlice::LossSum(std::span<const at::Tensor> params,
         [this](const at::Tensor& latents) { return GatherLatents(*options_.context, latents); });
   }
   at::Tensor x = Leave(Embed(weights, inputs[inputs.size() - 2]));
+  x = FinishEmbedding(weights, config, x, [this](const at::Tensor& rows) {
+    if (!options_.sequence_parallel) return rows;
+    return EagerChunk(rows, rows.dim() - 2, rank_.group->members(), rank_.member);
+  });
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     ScopeGuard scope(fmt::format("layers.{}", layer));
-    x = at::add(x, Normed(weights, config, "attention_norm", x, [&](const at::Tensor& y) {
-                  return Leave(config.family->attention(weights, config, Enter(y)));
-                }));
-    x = at::add(x, Normed(weights, config, "ffn_norm", x, [&](const at::Tensor& y) {
-                  return config.is_moe_layer(layer)
-                             ? Mixture(weights, y, layer)
-                             : Leave(FeedForward(weights, "feed_forward", Enter(y)));
-                }));
+    x = AddPart(weights, config, "attention", x, [&](const at::Tensor& y) {
+      return Leave(config.family->attention(weights, config, Enter(y), layer));
+    });
+    x = AddPart(weights, config, "ffn", x, [&](const at::Tensor& y) {
+      return config.is_moe_layer(layer)
+                 ? Mixture(weights, y, layer)
+                 : Leave(config.family->feed_forward(weights, "feed_forward", Enter(y)));
+    });
   }
-  x = Enter(RmsNorm(weights, "norm", x, config.norm_eps));
+  x = Enter(Norm(weights, config, "norm", x));
   ScopeGuard scope(config.tied ? "tok_embeddings" : "output");
-  at::Tensor loss = Loss(at::linear(x, weights("weight")), inputs.back());
+  at::Tensor logits = CappedLogits(config, at::linear(x, weights("weight")));
+  at::Tensor loss = Loss(logits, inputs.back());
   return {weights.WithLossTerms(loss), weights.TakeChanges()};
 }
 

@@ -22,7 +22,7 @@ Result<ModelConfig> ParseHfConfig(std::string_view text) {
       ModelConfig config;
       config.family = family;
       config.flavor = "hf";
-      reader.Decoder(config, candidate.defaults);
+      reader.Decoder(config, candidate.common);
       candidate.fields(reader, config);
       HEDDLE_RETURN_IF_ERROR(reader.status());
       HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
@@ -50,7 +50,7 @@ Result<std::string> FormatHfConfig(const ModelConfig& config, std::string_view d
   writer.Write("model_type", chosen->type);
   ModelConfig c = config;
   c.head_dim = config.head_size();
-  writer.Decoder(c, chosen->defaults);
+  writer.Decoder(c, chosen->common);
   writer.Write("torch_dtype", dtype);
   chosen->fields(writer, c);
   HEDDLE_RETURN_IF_ERROR(writer.status());

@@ -2,8 +2,6 @@
 
 #include <map>
 
-#include <ATen/ops/cat.h>
-
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/file.h"
@@ -80,15 +78,12 @@ std::vector<std::span<const Piece>> Files(std::span<const Piece> pieces, int64_t
 Status WritePieces(std::span<const Piece> pieces, const std::string& path) {
   std::vector<std::pair<std::string, at::Tensor>> tensors;
   for (const Piece& piece : pieces) {
-    std::vector<at::Tensor> parts;
+    std::vector<at::Tensor> theirs;
     for (const Part& part : piece.parts) {
       HEDDLE_TRY(at::Tensor whole, part.read());
-      for (at::Tensor& tensor : ToHf(part.weight, whole.to(piece.type)))
-        parts.push_back(std::move(tensor));
+      ToHf(part.weight, whole.to(piece.type), theirs);
     }
-    // Weights of one tensor are registered in the order of their rows.
-    if (piece.parts.size() > 1) parts = {at::cat(parts)};
-    for (size_t i = 0; i < parts.size(); ++i) tensors.emplace_back(piece.names()[i], parts[i]);
+    for (size_t i = 0; i < theirs.size(); ++i) tensors.emplace_back(piece.names()[i], theirs[i]);
   }
   // Older versions of transformers reject files without this field.
   HEDDLE_TRY(std::string content, FormatSafetensors(tensors, {{"format", "pt"}}));

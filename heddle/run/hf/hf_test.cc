@@ -50,15 +50,15 @@ ModelConfig Tiny(const char* family, const char* flavor) {
   c.dim = 32;
   c.n_layers = 2;
   c.n_heads = 4;
-  c.n_kv_heads = 2;
+  c.n_kv_heads = c.family->name == "gpt2" ? 4 : 2;
   c.ffn_dim = 48;
   c.vocab_size = 64;
   if (c.moe.experts > 0) {
     c.moe.experts = 16;
     c.moe.top_k = 2;
-    bool mixtral = c.family->name == "mixtral";
-    c.moe.ffn_dim = mixtral ? c.ffn_dim : 8;
-    c.moe.dense_layers = mixtral ? 0 : 1;
+    bool alike = c.family->name == "mixtral" || c.family->name == "gpt_oss";
+    c.moe.ffn_dim = alike ? c.ffn_dim : 8;
+    c.moe.dense_layers = alike ? 0 : 1;
   }
   return c;
 }
@@ -72,8 +72,9 @@ TEST(Hf, ConfigsComeBackAsTheyWere) {
        {std::pair("llama3", "8B"), std::pair("llama3", "1B"), std::pair("qwen3", "0.6B"),
         std::pair("mistral", "7B-v0.1"), std::pair("mistral", "Nemo-12B"),
         std::pair("mixtral", "8x7B"), std::pair("qwen2", "0.5B"), std::pair("olmo2", "32B"),
-        std::pair("phi3", "mini"), std::pair("qwen3", "235B-A22B"),
-        std::pair("deepseek_v3", "671B")}) {
+        std::pair("phi3", "mini"), std::pair("qwen3", "235B-A22B"), std::pair("gemma2", "2B"),
+        std::pair("gemma2", "27B"), std::pair("gemma3", "1B"), std::pair("gemma3", "27B"),
+        std::pair("gpt2", "355M"), std::pair("gpt_oss", "20B"), std::pair("deepseek_v3", "671B")}) {
     ModelConfig config = *FindModel(family, flavor);
     Result<std::string> text = FormatHfConfig(config, "float32");
     ASSERT_TRUE(text.ok()) << Format(text.diagnostics());
@@ -109,17 +110,26 @@ std::string Wrong(const char* key, const nlohmann::json& value) {
 
 TEST(Hf, ConfigsOfOtherModelsAreRefused) {
   EXPECT_EQ(Wrong("vocab_size", 64), "");
+  std::string layers =
+      R"({"model_type": "gemma2", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48,
+          "num_hidden_layers": 9000000000000000, "num_attention_heads": 4,
+          "layer_types": ["sliding_attention", "full_attention", "full_attention"]})";
+  EXPECT_TRUE(ParseHfConfig(layers).diagnostics()[0].message.starts_with(
+      "`layer_types` has \"full_attention\" as number 3; "));
   // More types follow; a new family adds to them.
   EXPECT_TRUE(
-      Wrong("model_type", "gpt2").starts_with("`model_type` is `gpt2`; expected one of llama, "));
+      Wrong("model_type", "bert").starts_with("`model_type` is `bert`; expected one of llama, "));
   EXPECT_EQ(Wrong("hidden_act", "gelu"),
             "`hidden_act` is \"gelu\"; Heddle's models support \"silu\" only");
   EXPECT_EQ(Wrong("attention_bias", true),
             "`attention_bias` is true; Heddle's models support false only");
   EXPECT_EQ(Wrong("quantization_config", {{"quant_method", "fp8"}}),
             "`quantization_config` is given; Heddle cannot load quantized weights");
+  EXPECT_EQ(Wrong("quantization_config", {{"quant_method", "mxfp4"}}),
+            "`quantization_config` is given; Heddle cannot load MXFP4 weights; load them in "
+            "transformers with Mxfp4Config(dequantize=True), and save the model");
   EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "longrope"}}),
-            "`rope_scaling.rope_type` is `longrope`, expected default, llama3 or yarn");
+            "`rope_scaling.rope_type` is `longrope`, expected default, linear, llama3 or yarn");
   EXPECT_EQ(Wrong("rope_scaling", {{"rope_type", "llama3"}}), "`rope_scaling.factor` is missing");
   EXPECT_EQ(Wrong("rope_scaling", 3), "`rope_scaling` is 3, expected an object");
   EXPECT_EQ(Wrong("hidden_size", -3), "`hidden_size` is -3, expected a whole number from 0 on");
@@ -147,6 +157,15 @@ TEST(Hf, ModelsThatTransformersLacksAreNotWritten) {
   EXPECT_EQ(message(*FindModel("deepseek_v3", "16B")),
             "transformers has no class for this model: DeepseekV3ForCausalLM has scores by sigmoid "
             "only");
+  ModelConfig gemma = *FindModel("gemma3", "1B");
+  gemma.window = 0;
+  EXPECT_EQ(message(gemma),
+            "transformers has no class for this model: Gemma3ForCausalLM has a sliding window");
+  ModelConfig capped = *FindModel("llama3", "8B");
+  capped.attention_softcap = 50;
+  EXPECT_EQ(message(capped),
+            "transformers has no class for this model: LlamaForCausalLM has no softcap of "
+            "attention");
   ModelConfig qwen = *FindModel("qwen3", "30B-A3B");
   EXPECT_EQ(message(qwen), "");
   qwen.moe.bias = true;
@@ -160,7 +179,9 @@ TEST(Hf, RowsOfRotatedHeadsMove) {
   EXPECT_EQ(wq.names[0], "model.layers.1.self_attn.q_proj.weight");
   EXPECT_EQ(wq.rotated_heads, 4);
   at::Tensor ours = at::arange(64).view({32, 2});
-  at::Tensor theirs = ToHf(wq, ours)[0];
+  std::vector<at::Tensor> tensors;
+  ToHf(wq, ours, tensors);
+  at::Tensor theirs = tensors[0];
   // The second number of the first pair begins the second half of the head.
   EXPECT_EQ(theirs[4][0].item<int64_t>(), ours[1][0].item<int64_t>());
   EXPECT_TRUE(at::equal(FromHf(wq, {theirs}), ours));
@@ -175,6 +196,8 @@ TEST(Hf, FoldersComeBackBitForBit) {
         std::pair("mistral", "debugmodel"), std::pair("mixtral", "debugmodel"),
         std::pair("qwen2", "debugmodel"), std::pair("olmo2", "debugmodel"),
         std::pair("phi3", "debugmodel"), std::pair("qwen3", "debugmodel_moe"),
+        std::pair("gemma2", "debugmodel"), std::pair("gemma3", "debugmodel"),
+        std::pair("gpt2", "debugmodel"), std::pair("gpt_oss", "debugmodel"),
         std::pair("deepseek_v3", "671B")}) {
     TempDir folder;
     Model model = MakeTiny(Tiny(family, flavor));

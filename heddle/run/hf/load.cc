@@ -1,5 +1,6 @@
 #include "heddle/run/hf/load.h"
 
+#include <algorithm>
 #include <charconv>
 #include <unordered_set>
 
@@ -16,11 +17,15 @@ namespace {
 //
 // - the copy of a tied table
 // - rotation tables, which older versions of transformers wrote
+// - masks and others that the family lists
 // - layers after the last, which predict further tokens
 bool MayBeLeft(const ModelConfig& config, const std::string& name) {
   if (config.tied && name == "lm_head.weight") return true;
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
-  constexpr std::string_view kLayers = "model.layers.";
+  for (std::string_view suffix : config.family->hf.unused) {
+    if (name.ends_with(suffix)) return true;
+  }
+  std::string_view kLayers = config.family->hf.layers;
   if (!config.family->hf.has_more_layers || !name.starts_with(kLayers)) return false;
   int64_t layer = 0;
   auto [stop, error] =
@@ -34,6 +39,9 @@ class FolderLoader {
       : model_(model), tensors_(std::make_shared<HfTensors>(std::move(tensors))), errors_(folder) {}
 
   Result<ParamSource> Run() {
+    bare_ = std::ranges::none_of(tensors_->places(), [&](const auto& place) {
+      return place.first.starts_with(model_.config.family->hf.model);
+    });
     for (const ParamSpec& param : model_.params)
       weights_.push_back(Checked(param.name, param.shape, master()));
     for (const StepInput& buffer : model_.inputs) {
@@ -54,10 +62,18 @@ class FolderLoader {
     return model_.numerics.compute == DType::kF64 ? DType::kF64 : DType::kF32;
   }
 
-  HfWeight Checked(const std::string& name, std::vector<int64_t> shape, DType type) {
+  HfWeight WeightOf(const std::string& name) const {
     HfWeight weight = HfWeightOf(model_.config, name);
-    if (weight.stacked) shape.erase(shape.begin());
-    if (weight.rows.all > 0) shape[0] = weight.rows.all;
+    std::string_view prefix = model_.config.family->hf.model;
+    for (std::string& part : weight.names) {
+      if (bare_ && part.starts_with(prefix)) part.erase(0, prefix.size());
+    }
+    return weight;
+  }
+
+  HfWeight Checked(const std::string& name, std::vector<int64_t> shape, DType type) {
+    HfWeight weight = WeightOf(name);
+    shape = HfShape(weight, std::move(shape));
     for (const std::string& part : weight.names) {
       used_.insert(part);
       const HfTensors::Place* place = tensors_->Find(part);
@@ -69,8 +85,7 @@ class FolderLoader {
   Status LoadBuffers() {
     for (const StepInput& buffer : model_.inputs) {
       if (!IsState(buffer)) continue;
-      HEDDLE_TRY(model_.state[buffer.name],
-                 Read(*tensors_, HfWeightOf(model_.config, buffer.name), DType::kF32));
+      HEDDLE_TRY(model_.state[buffer.name], Read(*tensors_, WeightOf(buffer.name), DType::kF32));
     }
     return Done{};
   }
@@ -88,6 +103,8 @@ class FolderLoader {
   Model& model_;
   // Shared with the source.
   std::shared_ptr<HfTensors> tensors_;
+  // No name has the family's prefix.
+  bool bare_ = false;
   WeightLoadErrors errors_;
   std::unordered_set<std::string> used_;
   std::vector<HfWeight> weights_;

@@ -1,5 +1,6 @@
 #include "heddle/run/hf/names.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 
 #include "heddle/run/models/family.h"
@@ -31,9 +32,10 @@ constexpr HfName kInLayer[] = {
     {"moe.routed_experts.inner_experts.w3_EFD", "mlp.experts.*.up_proj.weight"},
 };
 
-const HfName& InLayer(const ModelConfig& config, std::string_view name) {
-  for (std::span<const HfName> names :
-       {config.family->hf.names, std::span<const HfName>(kInLayer)}) {
+// The names of the family come before those of all.
+const HfName& Find(const ModelConfig& config, std::string_view name,
+                   std::span<const HfName> common) {
+  for (std::span<const HfName> names : {config.family->hf.names, common}) {
     for (const HfName& pair : names) {
       if (pair.ours == name) return pair;
     }
@@ -50,20 +52,34 @@ at::Tensor Reordered(const at::Tensor& tensor, int64_t heads, bool pairs_to_halv
   return split.transpose(1, 2).reshape(tensor.sizes());
 }
 
+// The rows of a stack of experts are in its second dimension.
+size_t RowDim(size_t rank) { return rank == 3 ? 1 : 0; }
+
+// Returns the part of a tensor that is the weight: a view.
+at::Tensor OwnPart(const HfWeight& weight, const at::Tensor& theirs) {
+  at::Tensor own = weight.columns ? theirs.unsqueeze(-1) : theirs;
+  if (weight.transposed) own = own.transpose(-2, -1);
+  const HfRows& rows = weight.rows;
+  if (rows.all == 0) return own;
+  int64_t end = rows.begin + (rows.count - 1) * rows.step + 1;
+  return own.slice(static_cast<int64_t>(RowDim(own.sizes().size())), rows.begin, end, rows.step);
+}
+
 }  // namespace
 
 HfWeight HfWeightOf(const ModelConfig& config, const std::string& name) {
   HfWeight weight;
-  for (const HfName& pair : kOutside) {
-    if (pair.ours == name) weight.names.emplace_back(pair.theirs);
+  constexpr std::string_view kLayers = "layers.";
+  if (!name.starts_with(kLayers)) {
+    weight.names.emplace_back(Find(config, name, kOutside).theirs);
+    return weight;
   }
-  if (!weight.names.empty()) return weight;
-  size_t dot = name.find('.', 7);
-  HEDDLE_CHECK(name.starts_with("layers.") && dot != std::string::npos,
-               "Hugging Face has no name for " + name);
+  size_t dot = name.find('.', kLayers.size());
+  HEDDLE_CHECK(dot != std::string::npos, "Hugging Face has no name for " + name);
   std::string_view own = std::string_view(name).substr(dot + 1);
-  std::string prefix = "model." + name.substr(0, dot + 1);
-  const HfName& pair = InLayer(config, own);
+  std::string prefix =
+      std::string(config.family->hf.layers) + name.substr(kLayers.size(), dot + 1 - kLayers.size());
+  const HfName& pair = Find(config, own, kInLayer);
   std::string_view theirs = pair.theirs;
   size_t star = theirs.find('*');
   weight.stacked = star != std::string_view::npos;
@@ -73,21 +89,36 @@ HfWeight HfWeightOf(const ModelConfig& config, const std::string& name) {
   if (!weight.stacked) weight.names.push_back(prefix + std::string(theirs));
   if (pair.rotated_heads != nullptr) weight.rotated_heads = config.*pair.rotated_heads;
   if (pair.rows != nullptr) weight.rows = pair.rows(config);
+  weight.transposed = pair.transposed;
+  weight.columns = pair.columns;
   return weight;
+}
+
+std::vector<int64_t> HfShape(const HfWeight& weight, std::vector<int64_t> shape) {
+  if (weight.stacked) shape.erase(shape.begin());
+  if (weight.rows.all > 0) shape[RowDim(shape.size())] = weight.rows.all;
+  if (weight.transposed) std::swap(shape[shape.size() - 2], shape[shape.size() - 1]);
+  if (weight.columns) shape.pop_back();
+  return shape;
 }
 
 at::Tensor FromHf(const HfWeight& weight, const std::vector<at::Tensor>& tensors) {
   if (weight.stacked) return at::stack(tensors);
-  at::Tensor own = tensors[0];
-  if (weight.rows.all > 0) own = own.narrow(0, weight.rows.begin, weight.rows.count).contiguous();
+  at::Tensor own = OwnPart(weight, tensors[0]).contiguous();
   if (weight.rotated_heads == 0) return own;
   return Reordered(own, weight.rotated_heads, /*pairs_to_halves=*/false);
 }
 
-std::vector<at::Tensor> ToHf(const HfWeight& weight, const at::Tensor& tensor) {
-  if (weight.stacked) return tensor.unbind(0);
-  if (weight.rotated_heads == 0) return {tensor};
-  return {Reordered(tensor, weight.rotated_heads, /*pairs_to_halves=*/true)};
+void ToHf(const HfWeight& weight, const at::Tensor& tensor, std::vector<at::Tensor>& theirs) {
+  if (weight.stacked) {
+    theirs = tensor.unbind(0);
+    return;
+  }
+  if (theirs.empty()) theirs = {at::empty(HfShape(weight, tensor.sizes().vec()), tensor.options())};
+  OwnPart(weight, theirs[0])
+      .copy_(weight.rotated_heads == 0
+                 ? tensor
+                 : Reordered(tensor, weight.rotated_heads, /*pairs_to_halves=*/true));
 }
 
 }  // namespace heddle::run

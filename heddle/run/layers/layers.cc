@@ -1,27 +1,22 @@
 #include "heddle/run/layers/layers.h"
 
 #include <cmath>
-#include <limits>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
-#include <ATen/ops/_scaled_dot_product_attention_math.h>
-#include <ATen/ops/_scaled_dot_product_cudnn_attention.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/ne.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
@@ -34,7 +29,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "heddle/run/aten/attention_part.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/layers/row_product.h"
@@ -113,82 +107,16 @@ at::Tensor RmsNormParts(const at::Tensor& x, const at::Tensor& weight, double ep
   return at::mul(at::mul(wide, scale), weight).to(x.scalar_type());
 }
 
-// cuDNN's kernels support 16-bit types and heads of up to 128 elements.
-bool HasCudnn(int64_t head_size, const StepNumerics& numerics) {
-  bool narrow = numerics.compute == DType::kBF16 || numerics.compute == DType::kF16;
-  return numerics.target == Target::kCuda && narrow && head_size % 8 == 0 && head_size <= 128;
+// The input of a norm, as a tensor of its own if the norm's gradients are summed apart.
+at::Tensor AloneForNorm(const ModelWeights& weights, const at::Tensor& x) {
+  bool apart = weights.numerics().norms_apart && weights.numerics().target == Target::kCpu;
+  return apart ? x.view(x.sizes()) : x;
 }
 
-// Flash kernels support 16-bit types on CUDA and all types on CPU.
-bool HasFlash(const StepNumerics& numerics) {
-  return numerics.target == Target::kCpu || numerics.compute == DType::kBF16 ||
-         numerics.compute == DType::kF16;
-}
-
-at::Tensor CudnnAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          std::optional<double> scale) {
-  return std::get<0>(at::_scaled_dot_product_cudnn_attention(
-      query, key, value, std::nullopt, /*compute_log_sumexp=*/true, 0.0, /*is_causal=*/true,
-      /*return_debug_mask=*/false, scale));
-}
-
-// Calls the flash kernel once for every document.
-struct DocumentAttention : torch::autograd::Function<DocumentAttention> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& query,
-                            const at::Tensor& key, const at::Tensor& value,
-                            const at::Tensor& positions, std::optional<double> scale) {
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [out, logsumexp] = AttendToDocuments(query, key, value, positions, scale);
-    context->save_for_backward({query, key, value, out, logsumexp, positions});
-    context->saved_data["scale"] = scale;
-    return out;
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list grads) {
-    torch::autograd::variable_list saved = context->get_saved_variables();
-    at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto [query, key, value] =
-        AttendToDocumentsBackward({grads[0], saved[0], saved[1], saved[2], saved[3], saved[4]},
-                                  saved[5], context->saved_data["scale"].toOptional<double>());
-    return {query, key, value, at::Tensor(), at::Tensor()};
-  }
-};
-
-at::Tensor CpuAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                        std::optional<double> scale, bool causal = true,
-                        const std::optional<at::Tensor>& mask = std::nullopt) {
-  return std::get<0>(
-      at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0.0, causal, mask, scale));
-}
-
-// The additive mask of queries, the rows, that attend to their position and `window - 1` before it.
-at::Tensor WindowMask(const at::Tensor& query, int64_t window) {
-  at::Tensor none = at::full({query.size(2), query.size(2)},
-                             -std::numeric_limits<double>::infinity(), query.options());
-  return at::add(none.triu(1), none.tril(-window));
-}
-
-at::Tensor FlashAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                          std::optional<double> scale, Target target) {
-  if (target == Target::kCpu) return CpuAttention(query, key, value, scale);
-  return std::get<0>(at::_scaled_dot_product_flash_attention(
-      query, key, value, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, scale));
-}
-
-// A forward has all positions of the sequence, or the last.
-at::Tensor CachedAttention(AttentionCache& cache, const at::Tensor& query, const at::Tensor& key,
-                           const at::Tensor& value, std::optional<double> scale, int64_t window) {
-  auto [keys, values] = cache.Append(key, value);
-  int64_t positions = keys.size(2);
-  if (query.size(2) == 1) {
-    int64_t first = window > 0 ? std::max<int64_t>(0, positions - window) : 0;
-    return CpuAttention(query, keys.slice(2, first), values.slice(2, first), scale,
-                        /*causal=*/false);
-  }
-  HEDDLE_CHECK(query.size(2) == positions, "several queries continue a sequence");
-  if (window == 0 || positions <= window) return CpuAttention(query, keys, values, scale);
-  at::Tensor mask = WindowMask(query, window).view({1, 1, positions, positions});
-  return CpuAttention(query, keys, values, scale, /*causal=*/false, mask);
+at::Tensor Normalized(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& weight,
+                      double eps) {
+  if (weights.numerics().target == Target::kCuda) return FusedRmsNorm::apply(x, weight, eps);
+  return RmsNormParts(AloneForNorm(weights, x), weight, eps);
 }
 
 }  // namespace
@@ -242,6 +170,11 @@ at::Tensor ModelWeights::Rotations(std::string_view table) const {
   return documents().defined() ? at::embedding(rows, documents()) : rows;
 }
 
+at::Tensor ModelWeights::Positions(std::string_view buffer) const {
+  if (documents().defined()) return documents();
+  return cache() != nullptr ? cache()->Rows(Buffer(buffer)) : Buffer(buffer);
+}
+
 void ModelWeights::Changes(std::string_view buffer, const at::Tensor& seen) const {
   auto at = inputs_.find(std::string(buffer));
   HEDDLE_CHECK(at != inputs_.end(), "the model has no buffer " + std::string(buffer));
@@ -261,21 +194,59 @@ at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::
   at::Tensor weight = weights("weight");
   if (!weights.Has("bias")) return Product(weights, x, weight);
   at::Tensor bias = weights("bias");
-  return weights.cache() != nullptr ? RowProduct(x, weight, bias) : at::linear(x, weight, bias);
+  if (weights.cache() != nullptr) return RowProduct(x, weight, bias);
+  at::Tensor out = at::linear(x, weight, bias);
+  // The gradient of the bias is a sum over rows, whose order depends on how they are stored.
+  // Without this, that depends on the number of sequences.
+  if (out.requires_grad())
+    out.register_hook([](const at::Tensor& grad) { return grad.contiguous(); });
+  return out;
 }
 
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
                    double eps) {
   ScopeGuard scope(name);
+  return Normalized(weights, x, weights("weight"), eps);
+}
+
+at::Tensor OffsetRmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                         double eps) {
+  ScopeGuard scope(name);
+  at::Tensor weight = at::add(Widened(weights("weight")), 1.0);
+  if (weights.numerics().target == Target::kCpu) return Normalized(weights, x, weight, eps);
+  // The fused kernel needs one type.
+  return Normalized(weights, Widened(x), weight, eps).to(x.scalar_type());
+}
+
+at::Tensor LayerNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                     double eps) {
+  ScopeGuard scope(name);
   at::Tensor weight = weights("weight");
-  if (weights.numerics().target == Target::kCuda) return FusedRmsNorm::apply(x, weight, eps);
-  return RmsNormParts(weights.numerics().norms_apart ? x.view(x.sizes()) : x, weight, eps);
+  at::Tensor bias = weights("bias");
+  return std::get<0>(
+      at::native_layer_norm(AloneForNorm(weights, x), {x.size(-1)}, weight, bias, eps));
+}
+
+at::Tensor WithBias(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
+  ScopeGuard scope(name);
+  return weights.Has("bias") ? at::add(x, weights("bias")) : x;
 }
 
 at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
   ScopeGuard scope(name);
   at::Tensor gate = at::silu(Linear(weights, "w1", x));
   return Linear(weights, "w2", at::mul(gate, Linear(weights, "w3", x)));
+}
+
+at::Tensor GatedGelu(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
+  ScopeGuard scope(name);
+  at::Tensor gate = at::gelu(Linear(weights, "w1", x), "tanh");
+  return Linear(weights, "w2", at::mul(gate, Linear(weights, "w3", x)));
+}
+
+at::Tensor PlainGelu(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
+  ScopeGuard scope(name);
+  return Linear(weights, "w2", at::gelu(Linear(weights, "w1", x), "tanh"));
 }
 
 namespace {
@@ -307,52 +278,6 @@ at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at
   at::Tensor along = at::mul(x, ForAllHeads(cosines.to(x.scalar_type())));
   at::Tensor across = at::mul(turned, ForAllHeads(sines.to(x.scalar_type())));
   return at::add(along, across);
-}
-
-std::string_view Name(AttentionKind kind) {
-  switch (kind) {
-    case AttentionKind::kFastest: return "fastest";
-    case AttentionKind::kCudnn: return "cudnn";
-    case AttentionKind::kFlash: return "flash";
-    case AttentionKind::kMath: return "math";
-  }
-  return "";
-}
-
-AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics) {
-  bool cudnn = !numerics.deterministic && !numerics.splits_queries;
-  if (cudnn && HasCudnn(head_size, numerics)) return AttentionKind::kCudnn;
-  return HasFlash(numerics) ? AttentionKind::kFlash : AttentionKind::kMath;
-}
-
-at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at::Tensor& key,
-                  const at::Tensor& value, std::optional<double> scale, int64_t window) {
-  const StepNumerics& numerics = weights.numerics();
-  AttentionKind kind = numerics.attention;
-  if (kind == AttentionKind::kFastest) kind = FastestAttention(query.size(3), numerics);
-  bool cached = weights.cache() != nullptr;
-  if (kind == AttentionKind::kMath && !cached) {
-    bool grouped = query.size(1) != key.size(1);
-    std::optional<at::Tensor> mask;
-    if (window > 0 && query.size(2) > window) mask = WindowMask(query, window);
-    return std::get<0>(at::_scaled_dot_product_attention_math(
-        query, key, value, mask, 0.0, /*is_causal=*/!mask, std::nullopt, scale, grouped));
-  }
-  auto fused = [&](const at::Tensor& values) {
-    if (cached) return CachedAttention(*weights.cache(), query, key, values, scale, window);
-    at::Tensor documents = weights.documents();
-    if (weights.attention()) return weights.attention()({query, key, values, documents, scale});
-    if (documents.defined()) return DocumentAttention::apply(query, key, values, documents, scale);
-    return kind == AttentionKind::kCudnn
-               ? CudnnAttention(query, key, values, scale)
-               : FlashAttention(query, key, values, scale, numerics.target);
-  };
-  int64_t size = value.size(3);
-  if (size == query.size(3)) return fused(value);
-  // The kernels require values as wide as queries. Columns of zeros do not change the other
-  // columns.
-  at::Tensor padded = at::constant_pad_nd(value, {0, query.size(3) - size});
-  return fused(padded).slice(-1, 0, size);
 }
 
 at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss) {

@@ -112,6 +112,9 @@ class ModelWeights {
   // Returns the rows of a rotation table for the positions: [positions, size], or [batch,
   // positions, size] with documents.
   at::Tensor Rotations(std::string_view table) const;
+  // Returns the positions themselves, [positions] or [batch, positions]. The buffer contains those
+  // of a sequence.
+  at::Tensor Positions(std::string_view buffer) const;
   const StepNumerics& numerics() const { return numerics_; }
   // Sets the cache whose sequences the tokens continue. By default, tokens are whole sequences.
   void Continue(AttentionCache* cache) { cache_ = cache; }
@@ -154,22 +157,24 @@ at::Tensor Product(const ModelWeights& weights, const at::Tensor& x, const at::T
 at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
                    double eps);
-// Returns w2(silu(w1(x)) * w3(x)), in module `name`.
+// Like RmsNorm, but multiplies by 1 plus the weight, in f32.
+at::Tensor OffsetRmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                         double eps);
+// Subtracts means, too, and adds a bias.
+at::Tensor LayerNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,
+                     double eps);
+// Adds the bias of module `name`, if it has one.
+at::Tensor WithBias(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
+// Feed-forward networks in module `name`: w2(silu(w1(x)) * w3(x)), w2(gelu(w1(x)) * w3(x)), and
+// w2(gelu(w1(x))). GELU is approximated with tanh.
 at::Tensor FeedForward(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor GatedGelu(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
+at::Tensor PlainGelu(const ModelWeights& weights, std::string_view name, const at::Tensor& x);
 // Rotates adjacent pairs of the last dimension, as complex numbers in f32. `x` is [batch,
 // positions, heads, size].
 at::Tensor RotatePairs(const at::Tensor& x, const at::Tensor& rotations);
 // Rotates the first half of the last dimension with the second.
 at::Tensor RotateHalves(const at::Tensor& x, const at::Tensor& cosines, const at::Tensor& sines);
-// Returns the fastest kernel for heads of `head_size` elements: the first of cuDNN, flash and math
-// that supports the device and the compute type. cuDNN's backward accumulates dQ in a varying
-// order, so deterministic steps do not use it. Only flash can split queries.
-AttentionKind FastestAttention(int64_t head_size, const StepNumerics& numerics);
-// Causal attention. `query` is [batch, heads, positions, size]; keys and values may have fewer
-// heads. A query attends to the last `window` positions, its own included (0: to all), which math
-// supports.
-at::Tensor Attend(const ModelWeights& weights, const at::Tensor& query, const at::Tensor& key,
-                  const at::Tensor& value, std::optional<double> scale, int64_t window = 0);
 // Returns the cross entropy in f32 plus `z_loss` times the squared log-normalizers, summed over the
 // tokens whose label counts. `logits` is [batch, positions, vocabulary].
 at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& labels, double z_loss = 0);

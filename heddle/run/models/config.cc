@@ -16,6 +16,9 @@ constexpr int64_t kMostSize = int64_t{1} << 24;
 Status CheckRope(const RopeConfig& rope) {
   if (rope.theta <= 1.0)
     return Error(Diag::kModelSize, "rope_theta is {}, expected more than 1", rope.theta);
+  if (rope.local_theta != 0 && rope.local_theta <= 1.0)
+    return Error(Diag::kModelSize, "rope_local_theta is {}, expected 0 or more than 1",
+                 rope.local_theta);
   if (rope.scaling == RopeScaling::kNone) return Done{};
   if (rope.factor < 1.0 || rope.original_length < 1)
     return Error(Diag::kModelSize,
@@ -103,6 +106,10 @@ Status CheckConfig(const ModelConfig& c) {
 }
 
 Status CheckDecoder(const ModelConfig& c) {
+  if (c.rope.local_theta > 0 && !c.family->local_rope)
+    return Error(Diag::kModelSize,
+                 "rope_local_theta is {}, but all layers of {} have the same rotations",
+                 c.rope.local_theta, c.family->name);
   // Latent attention has as many key heads as query heads; n_kv_heads has no effect.
   int64_t kv_heads = c.mla.kv_rank > 0 ? c.n_heads : c.n_kv_heads;
   if (c.n_heads < 1 || kv_heads < 1 || c.n_heads % kv_heads != 0) {

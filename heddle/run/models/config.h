@@ -13,12 +13,14 @@ namespace heddle::run {
 
 struct Family;
 
-// How rotary embedding is stretched for long contexts: not at all, Llama's blend by wavelength, or
-// YaRN's by dimension.
-enum class RopeScaling : uint8_t { kNone, kLlama, kYarn };
+// How rotary embedding is stretched for long contexts: not at all, Llama's blend by wavelength,
+// YaRN's by dimension, or all frequencies by one factor.
+enum class RopeScaling : uint8_t { kNone, kLlama, kYarn, kLinear };
 
 struct RopeConfig {
   double theta = 500000.0;
+  // The base for layers with a window, whose frequencies are not scaled. 0: no difference.
+  double local_theta = 0;
   RopeScaling scaling = RopeScaling::kNone;
   // Divides slow frequencies.
   double factor = 1.0;
@@ -32,6 +34,8 @@ struct RopeConfig {
   // those that rotate less than `slow` times are.
   double fast = 32.0;
   double slow = 1.0;
+  // YaRN: the bounds of both are whole dimensions.
+  bool truncate = true;
   // Multiplies rotated queries and keys.
   double attention_factor = 1.0;
 };
@@ -93,6 +97,13 @@ struct ModelConfig {
   int64_t max_length = 131072;
   // Number of positions that a query attends to, its own included; 0: all before it.
   int64_t window = 0;
+  // Every such layer has no window: with 2, the second, the fourth and so on. 0: all have it.
+  int64_t global_every = 0;
+  // Attention scores are divided by the square root of this; 0: of the head size.
+  int64_t query_scalar = 0;
+  // Limit attention scores and logits to this absolute value, by a tanh; 0: no limit.
+  double attention_softcap = 0;
+  double logit_softcap = 0;
   bool tied = false;
   double norm_eps = 1e-5;
   RopeConfig rope;
@@ -102,8 +113,15 @@ struct ModelConfig {
   int64_t head_size() const { return head_dim != 0 ? head_dim : dim / n_heads; }
   // Elements of a query or key head. Latent attention has its own head size.
   int64_t query_size() const { return mla.kv_rank > 0 ? mla.nope_dim + mla.rope_dim : head_size(); }
-  // Whether sequences are longer than the window.
-  bool windowed(int64_t seq_len) const { return window > 0 && seq_len > window; }
+  // Whether a layer has a window, if the model has one.
+  bool is_local(int64_t layer) const {
+    return global_every == 0 || (layer + 1) % global_every != 0;
+  }
+  int64_t window_of(int64_t layer) const { return is_local(layer) ? window : 0; }
+  // Whether sequences are longer than the window of a layer.
+  bool windowed(int64_t seq_len) const {
+    return window > 0 && seq_len > window && global_every != 1;
+  }
   bool is_moe_layer(int64_t layer) const { return moe.experts > 0 && layer >= moe.dense_layers; }
 };
 

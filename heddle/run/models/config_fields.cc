@@ -6,7 +6,7 @@ namespace heddle::run {
 namespace {
 
 constexpr std::string_view kTruth[] = {"false", "true"};
-constexpr std::string_view kScalings[] = {"none", "llama", "yarn"};
+constexpr std::string_view kScalings[] = {"none", "llama", "yarn", "linear"};
 constexpr std::string_view kScores[] = {"softmax", "sigmoid"};
 constexpr std::string_view kGroupScores[] = {"max", "top2"};
 
@@ -35,9 +35,14 @@ constexpr ConfigField kFields[] = {
     HEDDLE_SIZE("vocab_size", vocab_size),
     HEDDLE_SIZE("max_length", max_length),
     HEDDLE_SIZE("window", window),
+    HEDDLE_SIZE("global_every", global_every),
+    HEDDLE_SIZE("query_scalar", query_scalar),
+    HEDDLE_NUMBER("attention_softcap", attention_softcap),
+    HEDDLE_NUMBER("logit_softcap", logit_softcap),
     HEDDLE_CHOICE("tied", tied, kTruth),
     HEDDLE_NUMBER("norm_eps", norm_eps),
     HEDDLE_NUMBER("rope_theta", rope.theta),
+    HEDDLE_NUMBER("rope_local_theta", rope.local_theta),
     HEDDLE_CHOICE("rope_scaling.kind", rope.scaling, kScalings),
     HEDDLE_NUMBER("rope_scaling.factor", rope.factor),
     HEDDLE_SIZE("rope_scaling.original_length", rope.original_length),
@@ -45,6 +50,7 @@ constexpr ConfigField kFields[] = {
     HEDDLE_NUMBER("rope_scaling.high_freq", rope.high_freq),
     HEDDLE_NUMBER("rope_scaling.fast", rope.fast),
     HEDDLE_NUMBER("rope_scaling.slow", rope.slow),
+    HEDDLE_CHOICE("rope_scaling.truncate", rope.truncate, kTruth),
     HEDDLE_NUMBER("rope_scaling.attention_factor", rope.attention_factor),
     HEDDLE_SIZE("moe.experts", moe.experts),
     HEDDLE_SIZE("moe.top_k", moe.top_k),
@@ -72,14 +78,15 @@ constexpr ConfigField kFields[] = {
 // Add the member to kFields, then here: checkpoints do not store constants that kFields lacks.
 constexpr size_t MemberCount(const ModelConfig& config) {
   [[maybe_unused]] const auto& [family, flavor, dim, layers, heads, kv_heads, head_dim, ffn, vocab,
-                                length, window, tied, eps, rope, moe, mla] = config;
-  [[maybe_unused]] const auto& [theta, scaling, factor, original, low, high, fast, slow,
-                                attention] = rope;
+                                length, window, global_every, query_scalar, attention_softcap,
+                                logit_softcap, tied, eps, rope, moe, mla] = config;
+  [[maybe_unused]] const auto& [theta, local_theta, scaling, factor, original, low, high, fast,
+                                slow, truncate, attention] = rope;
   [[maybe_unused]] const auto& [experts, top_k, moe_ffn, shared, dense, score, normalize, scale,
                                 groups, limited, group_score, bias, rate] = moe;
   [[maybe_unused]] const auto& [q_rank, kv_rank, nope, rope_dim, v_dim, mscale, mla_eps] = mla;
-  constexpr size_t kOwn = 16 - 5;  // Without family, flavor, rope, moe and mla.
-  return kOwn + 9 + 13 + 7;
+  constexpr size_t kOwn = 20 - 5;  // Without family, flavor, rope, moe and mla.
+  return kOwn + 11 + 13 + 7;
 }
 static_assert(MemberCount({}) == std::size(kFields), "kFields lacks a member of ModelConfig");
 

@@ -4,8 +4,10 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
+#include <ATen/ops/mul.h>
 
 #include "heddle/run/capture/scope.h"
+#include "heddle/run/layers/attention.h"
 
 namespace heddle::run {
 
@@ -65,8 +67,14 @@ void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, i
   params.Add(prefix + ".w3.weight", {hidden, dim}, unit);
 }
 
+void AddNorm(ParamList& params, const ModelConfig& config, const std::string& name,
+             const std::string& unit) {
+  params.Add(name + ".weight", {config.dim}, unit);
+  if (config.family->norm == NormKind::kLayer) params.Add(name + ".bias", {config.dim}, unit);
+}
+
 at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig& config,
-                                 const at::Tensor& x, const RotateHeads& rotate) {
+                                 const at::Tensor& x, int64_t layer, const RotateHeads& rotate) {
   auto heads = [&](std::string_view name) {
     return Linear(weights, name, x).view({x.size(0), x.size(1), -1, config.head_size()});
   };
@@ -75,20 +83,74 @@ at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig&
   at::Tensor v = heads("wv");
   q = rotate(q, "q_norm").transpose(1, 2);
   k = rotate(k, "k_norm").transpose(1, 2);
-  at::Tensor out = Attend(weights, q, k, v.transpose(1, 2), std::nullopt, config.window);
+  AttentionOptions options{.window = config.window_of(layer), .softcap = config.attention_softcap};
+  if (config.family->sinks) options.sinks = weights("sinks");
+  if (config.query_scalar > 0)
+    options.scale = 1.0 / std::sqrt(static_cast<double>(config.query_scalar));
+  at::Tensor out = Attend(weights, q, k, v.transpose(1, 2), options);
   return Linear(weights, "wo", out.transpose(1, 2).reshape({x.size(0), x.size(1), -1}));
 }
 
 std::vector<StepInput> HalfRotations(const ModelConfig& config, const BatchConfig& batch) {
   std::vector<int64_t> shape = {batch.seq_len, config.head_size()};
-  return {{"rope_cos", InputRole::kBuffer, DType::kF32, shape},
-          {"rope_sin", InputRole::kBuffer, DType::kF32, shape}};
+  std::vector<StepInput> tables;
+  for (int64_t layer = 0; layer < config.n_layers; ++layer) {
+    auto [cosines, sines] = HalfRotationNames(config, layer);
+    if (std::ranges::any_of(tables, [&](const StepInput& t) { return t.name == cosines; }))
+      continue;
+    tables.push_back({std::string(cosines), InputRole::kBuffer, DType::kF32, shape});
+    tables.push_back({std::string(sines), InputRole::kBuffer, DType::kF32, shape});
+  }
+  return tables;
 }
 
-at::Tensor Normed(const ModelWeights& weights, const ModelConfig& config, std::string_view norm,
-                  const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& part) {
-  auto apply = [&](const at::Tensor& y) { return RmsNorm(weights, norm, y, config.norm_eps); };
-  return config.family->norms_after ? apply(part(x)) : part(apply(x));
+std::pair<std::string_view, std::string_view> HalfRotationNames(const ModelConfig& config,
+                                                                int64_t layer) {
+  if (config.rope.local_theta > 0 && config.is_local(layer))
+    return {"rope_local_cos", "rope_local_sin"};
+  return {"rope_cos", "rope_sin"};
+}
+
+at::Tensor Norm(const ModelWeights& weights, const ModelConfig& config, std::string_view name,
+                const at::Tensor& x) {
+  switch (config.family->norm) {
+    case NormKind::kRms: return RmsNorm(weights, name, x, config.norm_eps);
+    case NormKind::kOffsetRms: return OffsetRmsNorm(weights, name, x, config.norm_eps);
+    case NormKind::kLayer: return LayerNorm(weights, name, x, config.norm_eps);
+  }
+  return {};
+}
+
+at::Tensor AddPart(const ModelWeights& weights, const ModelConfig& config, const std::string& name,
+                   const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& part) {
+  NormPlace place = config.family->norms;
+  at::Tensor y = x;
+  if (place != NormPlace::kAfter) y = Norm(weights, config, name + "_norm", y);
+  y = WithBias(weights, name + "_output", part(y));
+  if (place == NormPlace::kAfter) y = Norm(weights, config, name + "_norm", y);
+  if (place == NormPlace::kAround) y = Norm(weights, config, name + "_post_norm", y);
+  return at::add(x, y);
+}
+
+at::Tensor FinishEmbedding(const ModelWeights& weights, const ModelConfig& config, at::Tensor x,
+                           const std::function<at::Tensor(const at::Tensor&)>& own) {
+  if (config.family->scaled_embedding) {
+    ScopeGuard scope("embedding_scale");
+    auto scale = static_cast<float>(std::sqrt(static_cast<double>(config.dim)));
+    if (x.scalar_type() == at::kBFloat16) scale = static_cast<c10::BFloat16>(scale);
+    if (x.scalar_type() == at::kHalf) scale = static_cast<c10::Half>(scale);
+    x = at::mul(x, scale);
+  }
+  if (config.family->learned_positions) {
+    ScopeGuard scope("position_embeddings");
+    at::Tensor rows = at::embedding(weights("weight"), weights.Positions(kPositionIds));
+    x = at::add(x, own ? own(rows) : rows);
+  }
+  return x;
+}
+
+at::Tensor CappedLogits(const ModelConfig& config, const at::Tensor& logits) {
+  return config.logit_softcap > 0 ? Softcap(logits, config.logit_softcap) : logits;
 }
 
 namespace {
@@ -96,13 +158,13 @@ namespace {
 at::Tensor DecoderBlock(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x,
                         int64_t layer) {
   ScopeGuard scope(BlockUnit(layer));
-  at::Tensor h = at::add(x, Normed(weights, config, "attention_norm", x, [&](const at::Tensor& y) {
-                           return config.family->attention(weights, config, y);
-                         }));
-  return at::add(h, Normed(weights, config, "ffn_norm", h, [&](const at::Tensor& y) {
-                   return config.is_moe_layer(layer) ? Moe(weights, config, y, layer)
-                                                     : FeedForward(weights, "feed_forward", y);
-                 }));
+  at::Tensor h = AddPart(weights, config, "attention", x, [&](const at::Tensor& y) {
+    return config.family->attention(weights, config, y, layer);
+  });
+  return AddPart(weights, config, "ffn", h, [&](const at::Tensor& y) {
+    return config.is_moe_layer(layer) ? Moe(weights, config, y, layer)
+                                      : config.family->feed_forward(weights, "feed_forward", y);
+  });
 }
 
 at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
@@ -112,19 +174,24 @@ at::Tensor DecoderLogits(const ModelWeights& weights, const ModelConfig& config,
     ScopeGuard scope("tok_embeddings");
     x = at::embedding(weights("weight"), tokens);
   }
+  x = FinishEmbedding(weights, config, x, nullptr);
   for (int64_t layer = 0; layer < config.n_layers; ++layer)
     x = DecoderBlock(weights, config, x, layer);
   // Only the last position predicts a new token.
   if (weights.cache() != nullptr) x = x.slice(1, -1);
-  x = RmsNorm(weights, "norm", x, config.norm_eps);
-  if (!config.tied) return Linear(weights, "output", x);
+  x = Norm(weights, config, "norm", x);
+  if (!config.tied) {
+    at::Tensor logits = Linear(weights, "output", x);
+    ScopeGuard scope("output");
+    return CappedLogits(config, logits);
+  }
   at::Tensor table;
   {
     ScopeGuard scope("tok_embeddings");
     table = weights("weight");
   }
   ScopeGuard scope("output");
-  return Product(weights, x, table);
+  return CappedLogits(config, Product(weights, x, table));
 }
 
 }  // namespace
@@ -133,22 +200,31 @@ FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffe
                          const BlockParams& block) {
   ParamList params;
   AddEmbedding(params, config);
+  if (config.family->learned_positions) {
+    params.Add("position_embeddings.weight", {config.max_length, config.dim},
+               EmbeddingUnit(config));
+  }
   for (int64_t layer = 0; layer < config.n_layers; ++layer) {
     const std::string unit = BlockUnit(layer);
     auto add_norms = [&] {
-      params.Add(unit + ".attention_norm.weight", {config.dim}, unit);
-      params.Add(unit + ".ffn_norm.weight", {config.dim}, unit);
+      for (const char* part : {".attention", ".ffn"}) {
+        AddNorm(params, config, unit + part + "_norm", unit);
+        if (config.family->norms == NormPlace::kAround)
+          AddNorm(params, config, unit + part + "_post_norm", unit);
+      }
     };
     block.add_attention(params, config, unit);
+    if (block.output_biases) params.Add(unit + ".attention_output.bias", {config.dim}, unit);
     if (block.norms_first) add_norms();
     if (config.is_moe_layer(layer)) {
       AddMoe(params, buffers, config, layer);
     } else {
-      AddFeedForward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+      block.add_feed_forward(params, unit + ".feed_forward", config.dim, config.ffn_dim, unit);
+      if (block.output_biases) params.Add(unit + ".ffn_output.bias", {config.dim}, unit);
     }
     if (!block.norms_first) add_norms();
   }
-  params.Add("norm.weight", {config.dim}, OutputUnit(config));
+  AddNorm(params, config, "norm", OutputUnit(config));
   if (!config.tied)
     params.Add("output.weight", {config.vocab_size, config.dim}, OutputUnit(config));
   return {.params = params.Take(),
@@ -210,7 +286,8 @@ compile::ParallelRules DecoderRules() {
       {.pattern = "output", .in = compile::Flow::kWhole, .out = compile::Flow::kLogits},
       {.pattern = "loss", .in = compile::Flow::kLogits, .why = Why::kLoss},
   };
-  rules.positions = {"rope", "rope_cos", "rope_sin"};
+  rules.positions = {"rope",           "rope_cos",       "rope_sin",
+                     "rope_local_cos", "rope_local_sin", std::string(kPositionIds)};
   return rules;
 }
 

@@ -40,32 +40,54 @@ void AddAttention(ParamList& params, const ModelConfig& config, const std::strin
 void AddBiasedAttention(ParamList& params, const ModelConfig& config, const std::string& unit);
 void AddFeedForward(ParamList& params, const std::string& prefix, int64_t dim, int64_t hidden,
                     const std::string& unit);
+// Adds a weight of `size`, and a bias if the family's norms have one.
+void AddNorm(ParamList& params, const ModelConfig& config, const std::string& name,
+             const std::string& unit);
 
 // Describes how a family registers the parameters of a block.
 struct BlockParams {
   void (*add_attention)(ParamList& params, const ModelConfig& config, const std::string& unit);
   // The norms of a block come before its feed-forward network, not after it.
   bool norms_first = false;
+  void (*add_feed_forward)(ParamList& params, const std::string& prefix, int64_t dim,
+                           int64_t hidden, const std::string& unit) = AddFeedForward;
+  // Attention and feed-forward end with a bias, in modules `attention_output` and `ffn_output`:
+  // outside of the modules whose results ranks sum.
+  bool output_biases = false;
 };
 // Returns embedding, blocks, norm and output. A block adds attention to the residual stream, and
-// then a feed-forward network or experts, each with a norm before it (or after it:
-// Family::norms_after).
+// then a feed-forward network or experts, each with norms (Family::norms).
 FamilyParts DecoderParts(const ModelConfig& config, std::vector<StepInput> buffers,
                          const BlockParams& block);
 
-// Returns part(norm(x)), or norm(part(x)) if the family's norms follow.
-at::Tensor Normed(const ModelWeights& weights, const ModelConfig& config, std::string_view norm,
-                  const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& part);
+// Returns the family's norm of x, in module `name`.
+at::Tensor Norm(const ModelWeights& weights, const ModelConfig& config, std::string_view name,
+                const at::Tensor& x);
+// Returns x plus a part of a block, `attention` or `ffn`, with its norms and its bias.
+at::Tensor AddPart(const ModelWeights& weights, const ModelConfig& config, const std::string& name,
+                   const at::Tensor& x, const std::function<at::Tensor(const at::Tensor&)>& part);
+// Scales the embeddings of tokens and adds those of positions, if the family does. `own` selects
+// the positions of `x` from all, [..., positions, dim].
+at::Tensor FinishEmbedding(const ModelWeights& weights, const ModelConfig& config, at::Tensor x,
+                           const std::function<at::Tensor(const at::Tensor&)>& own);
+// Limits logits, if the model does.
+at::Tensor CappedLogits(const ModelConfig& config, const at::Tensor& logits);
 
 // Applies rotary embedding to queries or keys [batch, positions, heads, size], after the norm of
 // this name if the family has one.
 using RotateHeads = std::function<at::Tensor(const at::Tensor& heads, std::string_view norm)>;
 // Computes attention with the parameters of AddAttention.
 at::Tensor GroupedQueryAttention(const ModelWeights& weights, const ModelConfig& config,
-                                 const at::Tensor& x, const RotateHeads& rotate);
+                                 const at::Tensor& x, int64_t layer, const RotateHeads& rotate);
 
-// The buffers `rope_cos` and `rope_sin` of families that rotate halves of heads.
+// The buffers `rope_cos` and `rope_sin` of families that rotate halves of heads, and those for
+// layers with a window.
 std::vector<StepInput> HalfRotations(const ModelConfig& config, const BatchConfig& batch);
+// The names of a layer's buffers.
+std::pair<std::string_view, std::string_view> HalfRotationNames(const ModelConfig& config,
+                                                                int64_t layer);
+// The positions of a sequence, for learned embeddings.
+inline constexpr std::string_view kPositionIds = "position_ids";
 
 // Adds the mixture of experts of one block, in module `moe`. Its bias, if configured, is a buffer.
 void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfig& config,
@@ -91,6 +113,10 @@ InitDistribution DepthScaledInit(int64_t layer);
 
 // Rules for embedding, grouped-query attention, feed-forward, norms, output and loss.
 compile::ParallelRules DecoderRules();
+// Biases of experts, for w1, w2 and w3. They are stacks of columns, so that they are split as the
+// weights are. Products that add them need operands with `kBiasColumns` columns.
+inline constexpr int64_t kBiasColumns = 8;
+inline constexpr std::string_view kExpertBiases[] = {"w1_bias_EF1", "w2_bias_ED1", "w3_bias_EF1"};
 // Adds rules for mixtures of experts.
 void AddMoeRules(compile::ParallelRules& rules);
 

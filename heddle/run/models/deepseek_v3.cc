@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 
 #include "heddle/run/capture/scope.h"
+#include "heddle/run/layers/attention.h"
 #include "heddle/run/models/decoder.h"
 #include "heddle/run/models/hf_config.h"
 
@@ -69,7 +70,8 @@ InitDistribution WeightInit(const ModelConfig& c, std::string_view name, int64_t
                                                : DecoderInit(c, name, layer);
 }
 
-at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x,
+                     int64_t /*layer*/) {
   ScopeGuard scope("attention");
   const MlaConfig& mla = c.mla;
   int64_t batch = x.size(0);
@@ -104,7 +106,7 @@ at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at
       std::pow(static_cast<double>(mla.nope_dim + mla.rope_dim), -0.5) * stretch * stretch;
   q = q.transpose(1, 2);
   k = k.transpose(1, 2);
-  at::Tensor out = Attend(weights, q, k, kv_parts[1].transpose(1, 2), scale);
+  at::Tensor out = Attend(weights, q, k, kv_parts[1].transpose(1, 2), {.scale = scale});
   return Linear(weights, "wo", out.transpose(1, 2).reshape({batch, positions, -1}));
 }
 
@@ -152,10 +154,15 @@ Status Check(const ModelConfig& c) {
   if (mla.v_dim > mla.nope_dim + mla.rope_dim)
     return Error(Diag::kModelSize, "mla.v_dim is {}, more than the {} of queries and keys",
                  mla.v_dim, mla.nope_dim + mla.rope_dim);
+  if (c.window > 0 || c.attention_softcap > 0 || c.query_scalar > 0)
+    return Error(Diag::kModelSize,
+                 "window is {}, attention_softcap {} and query_scalar {}, but latent attention has "
+                 "none of them; expected 0",
+                 c.window, c.attention_softcap, c.query_scalar);
   return CheckDecoder(c);
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
+void ClassFields(HfConfig& file, ModelConfig& c) {
   MoeConfig& moe = c.moe;
   file.Require(moe.score == RouterScore::kSigmoid, "scores by sigmoid only");
   file.Require(moe.groups <= 1 || moe.group_score == GroupScore::kTopTwo,
@@ -212,7 +219,7 @@ std::vector<StepInput> HfBuffers(const ModelConfig& c) {
 constexpr HfClass kHfClasses[] = {{.type = "deepseek_v3",
                                    .name = "DeepseekV3ForCausalLM",
                                    .has_experts = true,
-                                   .fields = HfFields}};
+                                   .fields = ClassFields}};
 constexpr HfName kHfNames[] = {
     {"attention.wq_a.weight", "self_attn.q_a_proj.weight"},
     {"attention.wq_b.weight", "self_attn.q_b_proj.weight"},

@@ -44,12 +44,28 @@ struct InitDistribution {
 
 class HfConfig;
 
-// Values of fields that config.json may leave out.
-struct HfDefaults {
+// Fields of config.json that not all classes have, and values of fields that it may leave out.
+struct HfFields {
   double norm_eps = 1e-6;
   double rope_theta = 1e4;
   // 0: as many as query heads.
   int64_t kv_heads = 0;
+  // The field with the name of the activation function, and the name.
+  const char* activation_key = "hidden_act";
+  std::string_view activation = "silu";
+  bool tied = false;
+  bool softcaps = false;
+  bool query_scalar = false;
+  // Projections of attention have biases.
+  bool attention_bias = false;
+  // Layers have types: with a window, or without. The default of ModelConfig::global_every; 0: the
+  // class has no types of layers.
+  int64_t global_every = 0;
+  int64_t window = 4096;
+  // The class has a rotary base for layers with a window; its default. 0: it has not.
+  double local_theta = 0;
+  // False if the family reads and writes all fields: HfConfig::Decoder does nothing.
+  bool decoder = true;
 };
 
 // A class of transformers that computes models of a family.
@@ -58,16 +74,18 @@ struct HfClass {
   std::string_view type;
   std::string_view name;
   bool has_experts = false;
-  HfDefaults defaults = {};
-  // Reads or writes the fields that not all decoders have.
+  HfFields common = {};
+  // Reads or writes further fields.
   void (*fields)(HfConfig& file, ModelConfig& config);
 };
 
-// A part of the rows of a tensor: `count` rows from `begin`, of `all`.
+// A part of the rows of a tensor: `count` rows from `begin` on, each `step` after the last, of
+// `all`.
 struct HfRows {
   int64_t begin = 0;
   int64_t count = 0;
   int64_t all = 0;
+  int64_t step = 1;
 };
 
 // A weight of a layer, without the layer's prefix.
@@ -80,14 +98,23 @@ struct HfName {
   int64_t ModelConfig::*rotated_heads = nullptr;
   // The rows of their tensor that are this weight; null: all.
   HfRows (*rows)(const ModelConfig& config) = nullptr;
+  // The last two dimensions of their tensor are exchanged.
+  bool transposed = false;
+  // Their tensor lacks the last dimension, which is 1.
+  bool columns = false;
 };
 
 // Describes how Hugging Face folders store a family.
 struct HfMapping {
   // Empty if transformers has no class for it.
   std::span<const HfClass> classes = {};
-  // Names in addition to those of all decoders (hf/names.cc).
+  // Names in addition to those of all decoders (hf/names.cc), of weights in layers and outside.
   std::span<const HfName> names = {};
+  // The prefix of all their names, which some folders leave out, and that of names in layers.
+  std::string_view model = {};
+  std::string_view layers = "model.layers.";
+  // Suffixes of tensors that folders may contain and that are not loaded.
+  std::span<const std::string_view> unused = {};
   // Buffers that folders contain in addition to the parameters; may be null.
   std::vector<StepInput> (*buffers)(const ModelConfig& config) = nullptr;
   // Folders may contain layers after the last. They predict further tokens and are not loaded.
@@ -106,6 +133,10 @@ struct PublishedRun {
   std::string_view policy;
 };
 
+enum class NormKind : uint8_t { kRms, kOffsetRms, kLayer };
+// Norms precede attention and feed-forward, follow them, or do both.
+enum class NormPlace : uint8_t { kBefore, kAfter, kAround };
+
 struct Family {
   std::string_view name;
   std::vector<ModelConfig> (*flavors)();
@@ -119,11 +150,25 @@ struct Family {
   // Computes the attention of a decoder block, in its module. If `heads_apart`, works for the
   // weights of a subset of heads, too. Null if the family has no attention.
   at::Tensor (*attention)(const ModelWeights& weights, const ModelConfig& config,
-                          const at::Tensor& x) = nullptr;
+                          const at::Tensor& x, int64_t layer) = nullptr;
   // Attention of some of the heads needs no other heads. False if a norm spans all heads.
   bool heads_apart = true;
-  // The norms of a block follow attention and feed-forward, instead of preceding them.
-  bool norms_after = false;
+  NormKind norm = NormKind::kRms;
+  NormPlace norms = NormPlace::kBefore;
+  at::Tensor (*feed_forward)(const ModelWeights& weights, std::string_view name,
+                             const at::Tensor& x) = FeedForward;
+  // Embeddings are multiplied by the square root of `dim`, in the compute type.
+  bool scaled_embedding = false;
+  // Positions have learned embeddings, for sequences of at most `max_length`.
+  bool learned_positions = false;
+  // Heads have sinks (AttentionOptions), the weight `sinks` of attention.
+  bool sinks = false;
+  // Combines both products of an expert; null: silu(gate) * up.
+  at::Tensor (*expert_gate)(const at::Tensor& gate, const at::Tensor& up) = nullptr;
+  // Routers and experts have biases.
+  bool expert_biases = false;
+  // Layers with a window may have other rotations (rope_local_theta).
+  bool local_rope = false;
   HfMapping hf = {};
   std::span<const PublishedRun> published = {};
 };

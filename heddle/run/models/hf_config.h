@@ -62,17 +62,23 @@ class HfConfig {
   void Require(bool fits, std::string_view what);
 
   // Reads or writes the fields that the classes of all decoders have.
-  void Decoder(ModelConfig& config, const HfDefaults& defaults);
+  void Decoder(ModelConfig& config, const HfFields& common);
+  // Fails for constants that only some classes have, and for quantized weights. Writes that the
+  // model has no special tokens.
+  void Plain(const ModelConfig& config, const HfFields& common);
 
   // Fails with all mistakes of the file, or with the first of a model that cannot be written.
   Status status();
   std::string text() const { return written_.dump(2) + "\n"; }
 
  private:
-  void ReadRope(ModelConfig& config, double theta);
+  void ReadRope(ModelConfig& config, const HfFields& common);
+  void ReadLayerRope(ModelConfig& config);
   void ReadScaling(ModelConfig& config);
   void ReadYarn(ModelConfig& config);
   void WriteRope(const ModelConfig& config);
+  void Softcaps(ModelConfig& config);
+  void LayerTypes(ModelConfig& config, const HfFields& common);
 
   // While reading.
   std::optional<JsonMistakes> mistakes_;

@@ -32,8 +32,13 @@ int64_t LayerOf(const std::string& name) {
 
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, DType dtype) {
   at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(dtype));
-  if (param.name.find("norm.weight") != std::string::npos) return at::ones(param.shape, options);
-  if (param.name.ends_with(".bias")) return at::zeros(param.shape, options);
+  if (param.name.find("norm.weight") != std::string::npos) {
+    // The weights of such norms are added to 1.
+    bool zeros = model.config.family->norm == NormKind::kOffsetRms;
+    return zeros ? at::zeros(param.shape, options) : at::ones(param.shape, options);
+  }
+  bool bias = param.name.ends_with(".bias") || param.name.find("_bias_") != std::string::npos;
+  if (bias) return at::zeros(param.shape, options);
   at::Tensor tensor = at::empty(param.shape, at::kDouble);
   auto* data = tensor.data_ptr<double>();
   uint64_t base = Scramble(seed) ^ Hash64(param.name);

@@ -61,12 +61,13 @@ std::vector<ModelConfig> Llama2Flavors() {
   };
 }
 
-at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x,
+                     int64_t layer) {
   ScopeGuard scope("attention");
   at::Tensor rotations = weights.Rotations("rope");
-  return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view) {
-    return RotatePairs(heads, rotations);
-  });
+  return GroupedQueryAttention(
+      weights, c, x, layer,
+      [&](const at::Tensor& heads, std::string_view) { return RotatePairs(heads, rotations); });
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
@@ -83,13 +84,13 @@ Status CheckDense(const ModelConfig& c) {
   return CheckDecoder(c);
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
+void ClassFields(HfConfig& file, ModelConfig& c) {
   file.Int("head_dim", c.head_dim, 0);
   file.Fixed("mlp_bias", false);
 }
 
 constexpr HfClass kHfClasses[] = {
-    {.type = "llama", .name = "LlamaForCausalLM", .fields = HfFields}};
+    {.type = "llama", .name = "LlamaForCausalLM", .fields = ClassFields}};
 
 // From TorchTitan's report on H100 of December 2024: FSDP, with tensor parallelism within nodes for
 // the large models. The report's 405B also uses eight pipeline stages and fp8, which are left out.

@@ -6,7 +6,8 @@
 namespace heddle::run::llama {
 
 // Grouped-query attention with rotary embedding of adjacent pairs.
-at::Tensor Attention(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x);
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& config, const at::Tensor& x,
+                     int64_t layer);
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch);
 // Refuses experts.
 Status CheckDense(const ModelConfig& config);

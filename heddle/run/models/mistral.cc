@@ -40,15 +40,15 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
+void ClassFields(HfConfig& file, ModelConfig& c) {
   file.Int("head_dim", c.head_dim, 0);
   file.Window("sliding_window", c.window, 4096);
 }
 
 constexpr HfClass kHfClasses[] = {{.type = "mistral",
                                    .name = "MistralForCausalLM",
-                                   .defaults = {.kv_heads = 8},
-                                   .fields = HfFields}};
+                                   .common = {.kv_heads = 8},
+                                   .fields = ClassFields}};
 
 }  // namespace mistral
 

@@ -30,7 +30,7 @@ compile::ParallelRules Rules() {
   return rules;
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
+void ClassFields(HfConfig& file, ModelConfig& c) {
   MoeConfig& moe = c.moe;
   RequireSoftmaxMixture(file, moe);
   file.Require(moe.normalize, "normalized scores only");
@@ -49,8 +49,8 @@ void HfFields(HfConfig& file, ModelConfig& c) {
 constexpr HfClass kHfClasses[] = {{.type = "mixtral",
                                    .name = "MixtralForCausalLM",
                                    .has_experts = true,
-                                   .defaults = {.norm_eps = 1e-5, .rope_theta = 1e6, .kv_heads = 8},
-                                   .fields = HfFields}};
+                                   .common = {.norm_eps = 1e-5, .rope_theta = 1e6, .kv_heads = 8},
+                                   .fields = ClassFields}};
 constexpr HfName kHfNames[] = {
     llama::kHfNames[0],
     llama::kHfNames[1],

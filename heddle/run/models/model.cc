@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/ones_like.h>
@@ -12,6 +13,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "heddle/run/aten/dtype.h"
+#include "heddle/run/layers/attention.h"
 #include "heddle/run/models/decoder.h"
 
 namespace heddle::run {
@@ -38,8 +40,14 @@ at::Tensor ScaleYarn(const at::Tensor& frequencies, const RopeConfig& rope) {
     return size * std::log(original / (rotations * 2 * std::numbers::pi)) /
            (2 * std::log(rope.theta));
   };
-  double low = std::max(std::floor(dimension(rope.fast)), 0.0);
-  double high = std::min(std::ceil(dimension(rope.slow)), size - 1);
+  double low = dimension(rope.fast);
+  double high = dimension(rope.slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, size - 1);
   if (low == high) high += 0.001;
   at::Tensor ramp = ((at::ones_like(frequencies).cumsum(0) - 1 - low) / (high - low)).clamp(0, 1);
   at::Tensor keep = 1 - ramp;
@@ -49,6 +57,7 @@ at::Tensor ScaleYarn(const at::Tensor& frequencies, const RopeConfig& rope) {
 at::Tensor Rotations(const Model& model, int64_t size) {
   const RopeConfig& rope = model.config.rope;
   at::Tensor frequencies = RopeFrequencies(size, rope.theta);
+  if (rope.scaling == RopeScaling::kLinear) frequencies = frequencies / rope.factor;
   if (rope.scaling == RopeScaling::kLlama) frequencies = ScaleLlama(frequencies, rope);
   if (rope.scaling == RopeScaling::kYarn) frequencies = ScaleYarn(frequencies, rope);
   return RopeAngles(frequencies, model.batch.seq_len);
@@ -62,6 +71,10 @@ Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
               !__builtin_mul_overflow(batch.batch, batch.seq_len, &tokens) &&
               tokens <= kMostTokens && tokens <= (int64_t{1} << 56) / config.vocab_size &&
               tokens <= (int64_t{1} << 56) / std::max(config.dim, config.ffn_dim);
+  if (fits && config.family->learned_positions && batch.seq_len > config.max_length)
+    return Error(Diag::kModelSize,
+                 "sequences have {} tokens, but {} has embeddings of {} positions (max_length)",
+                 batch.seq_len, config.family->name, config.max_length);
   if (fits) return Done{};
   return Error(Diag::kModelSize,
                "a batch has {} sequences of {} tokens; both must be at least 1, and all tokens at "
@@ -69,23 +82,28 @@ Status CheckBatch(const ModelConfig& config, const BatchConfig& batch) {
                batch.batch, batch.seq_len);
 }
 
-// Only attention composed of matmuls and a softmax has windows.
-Status ChooseForWindow(const ModelConfig& config, const BatchConfig& batch,
-                       StepNumerics& numerics) {
-  if (!config.windowed(batch.seq_len)) return Done{};
+// Only attention composed of matmuls and a softmax has windows, softcaps and sinks.
+Status ChooseMath(const ModelConfig& config, const BatchConfig& batch, StepNumerics& numerics) {
+  std::string why = WhyMathOnly(config, batch.seq_len);
+  if (why.empty()) return Done{};
   bool math =
       numerics.attention == AttentionKind::kFastest || numerics.attention == AttentionKind::kMath;
-  if (!math || numerics.splits_queries || batch.documents)
-    return Error(Diag::kModelSize,
-                 "sequences have {} tokens, but the model attends to the last {} only "
-                 "(model.window), which {} does not support; use --training.seq_len={} or less, or "
-                 "--model.window=0 to attend to all",
-                 batch.seq_len, config.window,
+  if (!math || numerics.splits_queries || batch.documents) {
+    std::string instead;
+    if (config.attention_softcap > 0) {
+      instead = "; --model.attention_softcap=0 computes without it";
+    } else if (!config.family->sinks) {
+      instead =
+          fmt::format("; use --training.seq_len={} or less, or --model.window=0 to attend to all",
+                      config.window);
+    }
+    return Error(Diag::kModelSize, "{}, which {} does not support{}", why,
                  batch.documents ? "--training.document_attention"
                  : numerics.splits_queries
                      ? "context parallelism"
                      : fmt::format("--attention={}", Name(numerics.attention)),
-                 config.window);
+                 instead);
+  }
   numerics.attention = AttentionKind::kMath;
   return Done{};
 }
@@ -116,6 +134,17 @@ at::Tensor Divided(const at::Tensor& sum, std::span<const at::Tensor> given, Los
 
 }  // namespace
 
+std::string WhyMathOnly(const ModelConfig& config, int64_t seq_len) {
+  if (config.attention_softcap > 0)
+    return fmt::format("the model caps attention scores at {} (model.attention_softcap)",
+                       config.attention_softcap);
+  if (config.family->sinks) return fmt::format("{} has attention sinks", config.family->name);
+  if (!config.windowed(seq_len)) return "";
+  return fmt::format(
+      "sequences have {} tokens, but the model attends to the last {} only (model.window)", seq_len,
+      config.window);
+}
+
 std::optional<AttentionKind> Model::attention() const {
   if (config.family->attention == nullptr) return std::nullopt;
   if (numerics.attention != AttentionKind::kFastest) return numerics.attention;
@@ -137,7 +166,7 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   StepNumerics numerics = given;
   HEDDLE_RETURN_IF_ERROR(CheckConfig(config));
   HEDDLE_RETURN_IF_ERROR(CheckBatch(config, batch));
-  HEDDLE_RETURN_IF_ERROR(ChooseForWindow(config, batch, numerics));
+  HEDDLE_RETURN_IF_ERROR(ChooseMath(config, batch, numerics));
   Model model{config, batch, numerics, {}, {}, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
   model.params = std::move(parts.params);
@@ -212,11 +241,17 @@ at::Tensor MakeBuffer(const Model& model, const StepInput& buffer) {
     at::Tensor angles = Rotations(model, size);
     return at::polar(at::full_like(angles, factor), angles);
   }
-  if (buffer.name == "rope_cos" || buffer.name == "rope_sin") {
-    at::Tensor angles = Rotations(model, model.config.head_size());
+  if (buffer.name.starts_with("rope_")) {
+    bool local = buffer.name.starts_with("rope_local");
+    at::Tensor angles =
+        local ? RopeAngles(RopeFrequencies(model.config.head_size(), model.config.rope.local_theta),
+                           model.batch.seq_len)
+              : Rotations(model, model.config.head_size());
     angles = at::cat({angles, angles}, -1);
-    return (buffer.name == "rope_cos" ? angles.cos() : angles.sin()) * factor;
+    angles = buffer.name.ends_with("_cos") ? angles.cos() : angles.sin();
+    return local ? angles : angles * factor;
   }
+  if (buffer.name == kPositionIds) return at::arange(buffer.shape[0]);
   return at::zeros(buffer.shape, ToScalarType(buffer.dtype));
 }
 

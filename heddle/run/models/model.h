@@ -45,6 +45,10 @@ struct Model {
   int64_t parameter_count() const;
 };
 
+// Returns why the model needs attention composed of matmuls and a softmax, as the first part of a
+// sentence; empty if it does not.
+std::string WhyMathOnly(const ModelConfig& config, int64_t seq_len);
+
 // Fails for sizes that do not fit together.
 Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
                         const StepNumerics& numerics);

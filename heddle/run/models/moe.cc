@@ -10,6 +10,7 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/bincount.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/gather.h>
@@ -89,6 +90,7 @@ Routing Route(const ModelWeights& weights, const MoeConfig& moe, const at::Tenso
     ScopeGuard gate("gate");
     at::Tensor weight = Widened(weights("weight"));
     logits = Product(weights, Widened(x), weight);
+    if (weights.Has("bias")) logits = at::add(logits, Widened(weights("bias")));
   }
   Routing routing;
   at::Tensor& scores = routing.scores;
@@ -137,16 +139,27 @@ at::Tensor ProductsOfExperts(const at::Tensor& rows, const at::Tensor& weights,
 }
 
 // Applies experts to the rows of x, which are sorted by expert; `ends` contains the end of each
-// group.
-at::Tensor RunExperts(const ModelWeights& weights, const at::Tensor& x, const at::Tensor& ends) {
+// group. The bias of each row's expert, [experts, size, 1], is a product with ones: grouped
+// products know where the rows of each expert are, on any ranks.
+at::Tensor RunExperts(const ModelWeights& weights, const Family& family, const at::Tensor& x,
+                      const at::Tensor& ends) {
   ScopeGuard scope("routed_experts.inner_experts");
-  auto product = [&](const at::Tensor& rows, std::string_view name) {
-    if (weights.cache() != nullptr) return ProductsOfExperts(rows, weights(name), ends);
-    return at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends);
+  at::Tensor ones;
+  if (family.expert_biases) ones = at::ones_like(x.slice(1, 0, kBiasColumns));
+  auto product = [&](const at::Tensor& rows, std::string_view name, std::string_view bias) {
+    bool cached = weights.cache() != nullptr;
+    at::Tensor out = cached ? ProductsOfExperts(rows, weights(name), ends)
+                            : at::_grouped_mm(rows, weights(name).transpose(-2, -1), ends);
+    if (!family.expert_biases) return out;
+    at::Tensor padded = at::constant_pad_nd(weights(bias), {0, kBiasColumns - 1});
+    return at::add(out, at::_grouped_mm(ones, padded.transpose(-2, -1), ends));
   };
-  at::Tensor gate = at::silu(product(x, "w1_EFD"));
-  at::Tensor up = product(x, "w3_EFD");
-  return product(at::mul(gate, up), "w2_EDF");
+  at::Tensor gate = product(x, "w1_EFD", kExpertBiases[0]);
+  if (family.expert_gate == nullptr) gate = at::silu(gate);
+  at::Tensor up = product(x, "w3_EFD", kExpertBiases[2]);
+  at::Tensor hidden =
+      family.expert_gate != nullptr ? family.expert_gate(gate, up) : at::mul(gate, up);
+  return product(hidden, "w2_EDF", kExpertBiases[1]);
 }
 
 std::pair<at::Tensor, Routing> RouteAndMix(const ModelWeights& weights, const ModelConfig& config,
@@ -168,7 +181,7 @@ std::pair<at::Tensor, Routing> RouteAndMix(const ModelWeights& weights, const Mo
   at::Tensor token_of_row = at::div(order, moe.top_k, "floor");
   at::Tensor sorted = x.index_select(0, token_of_row);
   ExpertProducts products = [&](const at::Tensor& grouped, const at::Tensor& group_ends) {
-    return RunExperts(weights, grouped, group_ends);
+    return RunExperts(weights, *config.family, grouped, group_ends);
   };
   at::Tensor rows =
       weights.spread() ? weights.spread()(sorted, counts, products) : products(sorted, ends);
@@ -202,7 +215,14 @@ void AddMoe(ParamList& params, std::vector<StepInput>& buffers, const ModelConfi
   params.Add(experts + ".w1_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
   params.Add(experts + ".w2_EDF", {moe.experts, config.dim, moe.ffn_dim}, unit);
   params.Add(experts + ".w3_EFD", {moe.experts, moe.ffn_dim, config.dim}, unit);
+  if (config.family->expert_biases) {
+    for (std::string_view name : kExpertBiases) {
+      int64_t size = name == kExpertBiases[1] ? config.dim : moe.ffn_dim;
+      params.Add(fmt::format("{}.{}", experts, name), {moe.experts, size, 1}, unit);
+    }
+  }
   params.Add(prefix + ".router.gate.weight", {moe.experts, config.dim}, unit);
+  if (config.family->expert_biases) params.Add(prefix + ".router.gate.bias", {moe.experts}, unit);
   if (moe.shared_experts > 0)
     AddFeedForward(params, prefix + ".shared_experts", config.dim, moe.ffn_dim * moe.shared_experts,
                    unit);

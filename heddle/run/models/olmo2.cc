@@ -27,14 +27,16 @@ std::vector<ModelConfig> Flavors() {
 }
 
 // Rotation is in f32.
-at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x,
+                     int64_t layer) {
   ScopeGuard scope("attention");
   at::Tensor cosines = weights.Rotations("rope_cos");
   at::Tensor sines = weights.Rotations("rope_sin");
-  return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view norm) {
-    at::Tensor all = RmsNorm(weights, norm, heads.flatten(-2), c.norm_eps).view(heads.sizes());
-    return RotateHalves(Widened(all), cosines, sines).to(heads.scalar_type());
-  });
+  return GroupedQueryAttention(
+      weights, c, x, layer, [&](const at::Tensor& heads, std::string_view norm) {
+        at::Tensor all = RmsNorm(weights, norm, heads.flatten(-2), c.norm_eps).view(heads.sizes());
+        return RotateHalves(Widened(all), cosines, sines).to(heads.scalar_type());
+      });
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
@@ -46,12 +48,12 @@ FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
   return DecoderParts(config, HalfRotations(config, batch), {.add_attention = add_attention});
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) { file.Int("head_dim", c.head_dim, 0); }
+void ClassFields(HfConfig& file, ModelConfig& c) { file.Int("head_dim", c.head_dim, 0); }
 
 constexpr HfClass kHfClasses[] = {{.type = "olmo2",
                                    .name = "Olmo2ForCausalLM",
-                                   .defaults = {.norm_eps = 1e-5},
-                                   .fields = HfFields}};
+                                   .common = {.norm_eps = 1e-5},
+                                   .fields = ClassFields}};
 constexpr HfName kHfNames[] = {{"attention_norm.weight", "post_attention_layernorm.weight"},
                                {"ffn_norm.weight", "post_feedforward_layernorm.weight"},
                                {"attention.q_norm.weight", "self_attn.q_norm.weight"},
@@ -68,7 +70,7 @@ HEDDLE_DEFINE_FAMILY(olmo2){
     .rules = DecoderRules,
     .attention = olmo2::Attention,
     .heads_apart = false,
-    .norms_after = true,
+    .norms = NormPlace::kAfter,
     .hf = {.classes = olmo2::kHfClasses, .names = olmo2::kHfNames},
 };
 

@@ -25,7 +25,7 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
+void ClassFields(HfConfig& file, ModelConfig& c) {
   file.Int("head_dim", c.head_dim, 0);
   file.Window("sliding_window", c.window, 0);
   file.Expect("partial_rotary_factor", 1.0);
@@ -34,8 +34,8 @@ void HfFields(HfConfig& file, ModelConfig& c) {
 
 constexpr HfClass kHfClasses[] = {{.type = "phi3",
                                    .name = "Phi3ForCausalLM",
-                                   .defaults = {.norm_eps = 1e-5},
-                                   .fields = HfFields}};
+                                   .common = {.norm_eps = 1e-5},
+                                   .fields = ClassFields}};
 
 HfRows Queries(const ModelConfig& c) {
   return {0, c.n_heads * c.head_size(), (c.n_heads + 2 * c.n_kv_heads) * c.head_size()};

@@ -33,13 +33,15 @@ std::vector<ModelConfig> Flavors() {
   };
 }
 
-at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x,
+                     int64_t layer) {
   ScopeGuard scope("attention");
   at::Tensor cosines = weights.Rotations("rope_cos");
   at::Tensor sines = weights.Rotations("rope_sin");
-  return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view) {
-    return RotateHalves(heads, cosines, sines);
-  });
+  return GroupedQueryAttention(weights, c, x, layer,
+                               [&](const at::Tensor& heads, std::string_view) {
+                                 return RotateHalves(heads, cosines, sines);
+                               });
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {
@@ -53,15 +55,15 @@ compile::ParallelRules Rules() {
   return rules;
 }
 
-void HfFields(HfConfig& file, ModelConfig& c) {
+void ClassFields(HfConfig& file, ModelConfig& c) {
   file.Int("head_dim", c.head_dim, 0);
   file.Fixed("use_sliding_window", false);
 }
 
 constexpr HfClass kHfClasses[] = {{.type = "qwen2",
                                    .name = "Qwen2ForCausalLM",
-                                   .defaults = {.kv_heads = 32},
-                                   .fields = HfFields}};
+                                   .common = {.kv_heads = 32},
+                                   .fields = ClassFields}};
 constexpr HfName kHfNames[] = {{"attention.wq.bias", "self_attn.q_proj.bias"},
                                {"attention.wk.bias", "self_attn.k_proj.bias"},
                                {"attention.wv.bias", "self_attn.v_proj.bias"}};

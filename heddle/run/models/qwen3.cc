@@ -50,13 +50,15 @@ InitDistribution WeightInit(const ModelConfig& c, std::string_view name, int64_t
   return {};
 }
 
-at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x) {
+at::Tensor Attention(const ModelWeights& weights, const ModelConfig& c, const at::Tensor& x,
+                     int64_t layer) {
   ScopeGuard scope("attention");
   at::Tensor cosines = weights.Rotations("rope_cos");
   at::Tensor sines = weights.Rotations("rope_sin");
-  return GroupedQueryAttention(weights, c, x, [&](const at::Tensor& heads, std::string_view norm) {
-    return RotateHalves(RmsNorm(weights, norm, heads, c.norm_eps), cosines, sines);
-  });
+  return GroupedQueryAttention(
+      weights, c, x, layer, [&](const at::Tensor& heads, std::string_view norm) {
+        return RotateHalves(RmsNorm(weights, norm, heads, c.norm_eps), cosines, sines);
+      });
 }
 
 FamilyParts Make(const ModelConfig& config, const BatchConfig& batch) {

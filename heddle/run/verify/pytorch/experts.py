@@ -46,6 +46,12 @@ class MoveRows(torch.autograd.Function):
         return back
 
 
+def clamped_gate(gate, up):
+    """gpt-oss's."""
+    gate, up = gate.clamp(max=7.0), up.clamp(-7.0, 7.0)
+    return (up + 1.0) * (gate * torch.sigmoid(gate * 1.702))
+
+
 class Experts(nn.Module):
     """The experts of this rank."""
 
@@ -56,6 +62,11 @@ class Experts(nn.Module):
         self.w1_EFD = nn.Parameter(torch.empty(own, hidden, dim))
         self.w2_EDF = nn.Parameter(torch.empty(own, dim, hidden))
         self.w3_EFD = nn.Parameter(torch.empty(own, hidden, dim))
+        self.biased = m["family"] == "gpt_oss"
+        if self.biased:
+            self.w1_bias_EF1 = nn.Parameter(torch.empty(own, hidden, 1))
+            self.w2_bias_ED1 = nn.Parameter(torch.empty(own, dim, 1))
+            self.w3_bias_EF1 = nn.Parameter(torch.empty(own, hidden, 1))
 
     def products(self, rows, counts):
         ends = counts.cumsum(0).to(torch.int32)
@@ -63,6 +74,14 @@ class Experts(nn.Module):
         def product(x, w):
             return torch._grouped_mm(x, w.transpose(-2, -1), offs=ends)
 
+        def biased(x, w, bias):
+            ones = torch.ones(len(x), 8, dtype=x.dtype)
+            return product(x, w) + product(ones, F.pad(bias, (0, 7)))
+
+        if self.biased:
+            gate = biased(rows, self.w1_EFD, self.w1_bias_EF1)
+            up = biased(rows, self.w3_EFD, self.w3_bias_EF1)
+            return biased(clamped_gate(gate, up), self.w2_EDF, self.w2_bias_ED1)
         hidden = F.silu(product(rows, self.w1_EFD)) * product(rows, self.w3_EFD)
         return product(hidden, self.w2_EDF)
 
@@ -93,7 +112,7 @@ class Mixture(nn.Module):
         self.m, self.context = m, context
         self.experts, self.top_k = m["moe.experts"], m["moe.top_k"]
         self.routed_experts = Holder(inner_experts=Experts(m, context))
-        self.router = Holder(gate=linear(m["dim"], self.experts))
+        self.router = Holder(gate=linear(m["dim"], self.experts, m["family"] == "gpt_oss"))
         if m["moe.shared_experts"] > 0:
             self.shared_experts = FeedForward(m["dim"], m["moe.ffn_dim"] * m["moe.shared_experts"])
         # State of the training, not a parameter: AdamW and FSDP leave it alone.
@@ -128,6 +147,8 @@ class Mixture(nn.Module):
     def forward(self, x):
         tokens = x.reshape(-1, x.shape[-1])
         scores = F.linear(wide(tokens), wide(self.router.gate.weight))
+        if self.router.gate.bias is not None:
+            scores = scores + wide(self.router.gate.bias)
         sigmoid = self.m["moe.score"] == "sigmoid"
         scores = scores.sigmoid() if sigmoid else scores.softmax(-1)
         chosen = self.choose(scores)

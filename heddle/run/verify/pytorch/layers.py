@@ -38,12 +38,19 @@ def wide(x):
 # --- Rotary embedding.
 
 
+def plain_frequencies(size, theta):
+    """Angle per position of each pair."""
+    return 1.0 / (theta ** (torch.arange(0, size, 2)[: size // 2].float() / size))
+
+
 def frequencies(size, model):
-    """Angle per position of each pair, scaled for long contexts as Llama 3.1 or YaRN does."""
+    """Angle per position of each pair, scaled for long contexts as the model's kind does."""
     theta, kind = model["rope_theta"], model["rope_scaling.kind"]
-    plain = 1.0 / (theta ** (torch.arange(0, size, 2)[: size // 2].float() / size))
+    plain = plain_frequencies(size, theta)
     if kind == "none":
         return plain
+    if kind == "linear":
+        return plain / model["rope_scaling.factor"]
     factor, length = model["rope_scaling.factor"], model["rope_scaling.original_length"]
     if kind == "llama":
         low, high = model["rope_scaling.low_freq"], model["rope_scaling.high_freq"]
@@ -57,8 +64,10 @@ def frequencies(size, model):
     def dimension(rotations):
         return size * math.log(length / (rotations * 2 * math.pi)) / (2 * math.log(theta))
 
-    low = max(math.floor(dimension(model["rope_scaling.fast"])), 0)
-    high = min(math.ceil(dimension(model["rope_scaling.slow"])), size - 1)
+    low, high = dimension(model["rope_scaling.fast"]), dimension(model["rope_scaling.slow"])
+    if model["rope_scaling.truncate"] == "true":
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
     if low == high:
         high += 0.001
     ramp = torch.clamp((torch.arange(size // 2).float() - low) / (high - low), 0, 1)
@@ -66,8 +75,8 @@ def frequencies(size, model):
     return plain / factor * (1 - smooth) + plain * smooth
 
 
-def angles_of(size, seq_len, model):
-    return torch.outer(torch.arange(seq_len), frequencies(size, model)).float()
+def angles_of(seq_len, per_position):
+    return torch.outer(torch.arange(seq_len), per_position).float()
 
 
 def rotate_pairs(x, rotations):
@@ -86,9 +95,34 @@ def rotate_halves(x, rotations):
 # --- Attention.
 
 
-def attend(q, k, v, context, scale=None, window=0):
-    """Causal attention, to the last `window` positions (0: to all). In deterministic mode PyTorch never chooses cuDNN, so it is called
-    directly."""
+def capped(x, cap):
+    return torch.tanh(x / cap) * cap if cap > 0 else x
+
+
+def attend_by_parts(q, k, v, scale, window, softcap, sinks):
+    """Causal attention with a limit of scores, and with sinks."""
+    length, times = q.shape[2], q.shape[1] // k.shape[1]
+    if times > 1:
+        k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)
+    scores = capped(torch.matmul(q, k.transpose(2, 3)) * scale, softcap)
+    seen = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
+    if 0 < window < length:
+        seen = seen.triu(1 - window)
+    mask = torch.zeros(length, length, dtype=q.dtype, device=q.device)
+    mask = mask.masked_fill(~seen, -torch.inf)
+    scores = wide(scores + mask)
+    if sinks is not None:
+        scores = torch.cat([scores, wide(sinks).view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
+    shares = torch.softmax(scores, -1)[..., :length]
+    return torch.matmul(shares.to(v.dtype), v)
+
+
+def attend(q, k, v, context, scale=None, window=0, softcap=0, sinks=None):
+    """Causal attention, to the last `window` positions (0: to all). In deterministic mode PyTorch
+    never chooses cuDNN, so it is called directly."""
+    if softcap > 0 or sinks is not None:
+        scale = scale or 1.0 / math.sqrt(q.shape[-1])
+        return attend_by_parts(q, k, v, scale, window, softcap, sinks)
     size = v.shape[-1]
     if context.attention != "math" and size != q.shape[-1]:
         # The fused kernels need values as wide as queries.
@@ -117,19 +151,73 @@ def attend(q, k, v, context, scale=None, window=0):
     return out[..., :size]
 
 
+class BiasedLinear(nn.Linear):
+    """Sums the gradient of its bias over rows that are stored one after the other."""
+
+    def forward(self, x):
+        out = super().forward(x)
+        if out.requires_grad:
+            out.register_hook(lambda grad: grad.contiguous())
+        return out
+
+
 def linear(inputs, outputs, bias=False):
-    return nn.Linear(inputs, outputs, bias=bias)
+    return BiasedLinear(inputs, outputs) if bias else nn.Linear(inputs, outputs, bias=False)
 
 
 # --- Feed-forward.
 
 
 class FeedForward(nn.Module):
-    def __init__(self, dim, hidden):
+    def __init__(self, dim, hidden, activation=F.silu):
         super().__init__()
+        self.activation = activation
         self.w1 = linear(dim, hidden)
         self.w2 = linear(hidden, dim)
         self.w3 = linear(dim, hidden)
 
     def forward(self, x):
-        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+        return self.w2(self.activation(self.w1(x)) * self.w3(x))
+
+
+def gelu(x):
+    return F.gelu(x, approximate="tanh")
+
+
+class PlainFeedForward(nn.Module):
+    """GPT-2's."""
+
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.w1 = linear(dim, hidden, bias=True)
+        self.w2 = linear(hidden, dim)
+
+    def forward(self, x):
+        return self.w2(gelu(self.w1(x)))
+
+
+class Bias(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.bias = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x):
+        return x + self.bias
+
+
+class OffsetNorm(nn.Module):
+    """Gemma's norm: multiplies by 1 plus the weight, in f32."""
+
+    def __init__(self, size, eps):
+        super().__init__()
+        self.weight, self.eps = nn.Parameter(torch.empty(size)), eps
+
+    def forward(self, x):
+        weight = wide(self.weight) + 1.0
+        return F.rms_norm(wide(x), (x.shape[-1],), weight, self.eps).type_as(x)
+
+
+def norm_of(m, size):
+    """The family's norm."""
+    kinds = {"gemma2": OffsetNorm, "gemma3": OffsetNorm, "gpt2": nn.LayerNorm}
+    return kinds.get(m["family"], nn.RMSNorm)(size, eps=m["norm_eps"])

@@ -121,10 +121,12 @@ class SplitCrossEntropy(torch.autograd.Function):
 def units(model):
     """The modules whose parameters are gathered and reduced together, as TorchTitan groups them."""
     first, last = [[model.tok_embeddings]], [[model.output]]
+    if hasattr(model, "position_embeddings"):
+        first[0].append(model.position_embeddings)
     if hasattr(model, "norm"):
         last = [[model.norm, model.output]]
         if model.output.weight is model.tok_embeddings.weight:
-            first, last = [], [[model.tok_embeddings, model.norm, model.output]]
+            first, last = [], [first[0] + last[0]]
     return first + [[block] for block in model.layers.values()] + last
 
 
