@@ -108,15 +108,18 @@ Status CheckDocuments(const run::ModelConfig& config, const run::StepNumerics& n
     return Error(Diag::kBadChoice,
                  "--training.document_attention has no effect: {} has no attention",
                  config.family->name);
-  if (numerics.target == run::Target::kCuda)
+  if (numerics.attention == run::AttentionKind::kFlash) return Done{};
+  if (numerics.attention != run::AttentionKind::kFastest)
     return Error(Diag::kBadChoice,
-                 "--training.document_attention runs on cpu only yet, but the device is cuda; use "
-                 "{}=cpu, or --training.document_boundaries",
-                 kDeviceFlag);
-  if (numerics.attention != run::AttentionKind::kMath) return Done{};
+                 "--attention is {}, which attends to all documents of a row; use "
+                 "--attention=flash with --training.document_attention",
+                 Name(numerics.attention));
+  if (run::FastestAttention(config.query_size(), numerics) != run::AttentionKind::kMath)
+    return Done{};
   return Error(Diag::kBadChoice,
-               "--attention is math, which attends to all documents of a row; use "
-               "--attention=flash with --training.document_attention");
+               "--training.document_attention needs flash attention, which supports bf16 on cuda, "
+               "but --precision is {}",
+               Name(numerics.compute));
 }
 
 }  // namespace
@@ -132,7 +135,10 @@ Result<run::Model> ModelOptions::MakeWith(const run::ModelConfig& config, int64_
                                           std::optional<run::LossDivisor> divisor) const {
   HEDDLE_TRY(run::StepNumerics numerics, Numerics(config));
   numerics.norms_apart = sequence_parallel;
-  if (document_attention) HEDDLE_RETURN_IF_ERROR(CheckDocuments(config, numerics));
+  if (document_attention) {
+    HEDDLE_RETURN_IF_ERROR(CheckDocuments(config, numerics));
+    numerics.attention = run::AttentionKind::kFlash;
+  }
   if (divisor) numerics.loss_divisor = *divisor;
   int64_t batch = 0;
   if (__builtin_mul_overflow(local_batch_size, batch_ranks, &batch))

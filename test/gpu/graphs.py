@@ -40,6 +40,7 @@ JOBS = {
                                 "--parallelism.tensor_parallel_degree=2"], True),
     "copies, recomputed": (["--model=qwen3", "--precision=bf16", *LARGE, "--activation_checkpoint.mode=full"], True),
     "no clipping, no decay": (["--model=llama3", "--precision=bf16", "--training.max_norm=0", "--optimizer.weight_decay=0"], True),
+    "llama3, documents": (["--model=llama3", "--precision=bf16", "--training.document_attention"], False),
     "qwen3 bf16": (["--model=qwen3", "--precision=bf16"], True),
     "qwen3 f32": (["--model=qwen3", "--precision=f32"], True),
     "deepseek_v3 bf16": (["--model=deepseek_v3", "--precision=bf16"], True),

@@ -22,6 +22,7 @@ MODELS = {"llama3": SMALL, "qwen3": ["--model=qwen3", "--flavor=debugmodel"], "e
              for family in ("deepseek_v3", "gemma2", "gemma3", "gpt2", "gpt_oss")}}
 SCHEDULES = ("GPipe", "ZB-H1", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "DualPipeV")
 DP2, DP4 = ([f"--parallelism.data_parallel_shard_degree={degree}"] for degree in (2, 4))
+DOCUMENTS = "--training.document_attention"
 BF16, F32 = "--precision=bf16", "--precision=f32"
 # How a rank runs a step. graphs.py compares accumulation.
 WAYS = {"": [], "graphs off": ["--runtime.graph=off"], "kernels off": ["--runtime.kernels=off"],
@@ -48,6 +49,11 @@ JOBS = {
     "cp=2, ulysses": context(2, "ulysses", BF16, *SMALL),
     "cp=2 x dp=2, qwen3": context(2, "allgather", BF16, *DP2, "--model=qwen3", "--flavor=debugmodel"),
     "tp=2 x dp=2": [*SMALL, BF16, *DP2, "--parallelism.tensor_parallel_degree=2", "--training.seq_len=64"],
+    "documents": [*SMALL, BF16, DOCUMENTS, "--training.seq_len=128", "--training.local_batch_size=2"],
+    "documents, cp=2": context(2, "allgather", BF16, DOCUMENTS, *SMALL),
+    "documents, cp=2, in order": context(2, "allgather", BF16, DOCUMENTS, *SMALL, "--parallelism.context_parallel_load_balancer=none"),
+    "documents, cp=2, ulysses": context(2, "ulysses", BF16, DOCUMENTS, *SMALL),
+    "documents, cp=2, deepseek_v3": context(2, "allgather", BF16, DOCUMENTS, *MODELS["deepseek_v3"]),
     "ep=2 x dp=2": [*EXPERTS, BF16, *DP2, "--parallelism.expert_parallel_degree=2", "--training.seq_len=64"],
 }
 

@@ -65,7 +65,7 @@ void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster) 
        {"math", run::AttentionKind::kMath}});
   flags.Switch("--training.document_attention", model.document_attention,
                "attend within documents only, and count their positions from 0; implies "
-               "--training.document_boundaries; cpu only");
+               "--training.document_boundaries; bf16 on cuda");
   flags.Choice<run::Target>(
       kDeviceFlag, model.device,
       fmt::format("device whose kernels the step uses: cpu or cuda{}",

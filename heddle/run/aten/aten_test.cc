@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/library.h>
 
 #include "heddle/core/ir/check/parse_module.h"
 #include "heddle/core/ops/ops.h"
@@ -181,6 +182,114 @@ TEST(DocumentAttention, PartsAddUpToTheWhole) {
     key_sum += grads[1];
   }
   EXPECT_TRUE(key_sum.allclose(in_order(whole_grads[1]), 0, 1e-12));
+}
+
+// Flash attention for CUDA, whose calls have several documents, by matrix products on the CPU.
+at::Tensor Scores(const at::Tensor& query, const at::Tensor& key, double scale) {
+  int64_t queries = query.size(1);
+  int64_t keys = key.size(1);
+  at::Tensor all = key.repeat_interleave(query.size(0) / key.size(0), 0);
+  at::Tensor scores = query.matmul(all.transpose(1, 2)) * scale;
+  at::Tensor later = at::ones({queries, keys}, at::kBool).triu(keys - queries + 1);
+  return scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+// Calls `visit` with the begin and size of each sequence among the queries, then among the keys.
+template <typename Visit>
+void ForSequences(const torch::jit::Stack& stack, size_t at, const Visit& visit) {
+  at::Tensor queries = stack[at].toTensor();
+  at::Tensor keys = stack[at + 1].toTensor();
+  EXPECT_EQ(queries.scalar_type(), at::kInt);
+  EXPECT_EQ(queries.diff().max().item<int64_t>(), stack[at + 2].toInt());
+  EXPECT_EQ(keys.diff().max().item<int64_t>(), stack[at + 3].toInt());
+  EXPECT_TRUE(stack[at + 5].toBool());
+  for (int64_t i = 0; i + 1 < queries.size(0); ++i) {
+    auto part = [i](const at::Tensor& ends) {
+      auto begin = ends[i].item<int64_t>();
+      return Part{begin, ends[i + 1].item<int64_t>() - begin};
+    };
+    visit(part(queries), part(keys));
+  }
+}
+
+at::Tensor HeadsFirst(const at::Tensor& tensor, const Part& part) {
+  return tensor.narrow(0, part.begin, part.size).transpose(0, 1);
+}
+
+void FlashForward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::Tensor query = (*stack)[0].toTensor();
+  double scale = (*stack)[10].toOptional<double>().value_or(std::pow(query.size(2), -0.5));
+  at::Tensor out = at::empty_like(query);
+  at::Tensor logsumexp = at::empty({query.size(1), query.size(0)}, query.options());
+  ForSequences(*stack, 3, [&](const Part& queries, const Part& keys) {
+    at::Tensor key = HeadsFirst((*stack)[1].toTensor(), keys);
+    at::Tensor value = HeadsFirst((*stack)[2].toTensor(), keys);
+    at::Tensor scores = Scores(HeadsFirst(query, queries), key, scale);
+    value = value.repeat_interleave(query.size(1) / value.size(0), 0);
+    HeadsFirst(out, queries).copy_(scores.softmax(-1).matmul(value));
+    logsumexp.narrow(1, queries.begin, queries.size).copy_(scores.logsumexp(-1));
+  });
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  for (const at::Tensor& result : {out, logsumexp, at::Tensor(), at::Tensor(), at::Tensor()})
+    stack->emplace_back(result);
+}
+
+void FlashBackward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  at::Tensor query = (*stack)[1].toTensor();
+  double scale = (*stack)[14].toOptional<double>().value_or(std::pow(query.size(2), -0.5));
+  std::vector<at::Tensor> grads;
+  for (size_t i = 1; i < 4; ++i) grads.push_back(at::empty_like((*stack)[i].toTensor()));
+  ForSequences(*stack, 6, [&](const Part& queries, const Part& keys) {
+    at::Tensor grad = HeadsFirst((*stack)[0].toTensor(), queries);
+    at::Tensor own = HeadsFirst(query, queries);
+    at::Tensor key = HeadsFirst((*stack)[2].toTensor(), keys);
+    at::Tensor value = HeadsFirst((*stack)[3].toTensor(), keys);
+    int64_t times = own.size(0) / key.size(0);
+    auto repeated = [times](const at::Tensor& x) { return x.repeat_interleave(times, 0); };
+    auto summed = [times](const at::Tensor& x) { return x.unflatten(0, {-1, times}).sum(1); };
+    // The softmax from the logsumexp of forward, and its gradient.
+    at::Tensor logsumexp = (*stack)[5].toTensor().narrow(1, queries.begin, queries.size);
+    at::Tensor shares = (Scores(own, key, scale) - logsumexp.unsqueeze(-1)).exp();
+    at::Tensor to_shares = grad.matmul(repeated(value).transpose(1, 2));
+    at::Tensor means = (HeadsFirst((*stack)[4].toTensor(), queries) * grad).sum(-1, true);
+    at::Tensor to_scores = shares * (to_shares - means) * scale;
+    HeadsFirst(grads[0], queries).copy_(to_scores.matmul(repeated(key)));
+    HeadsFirst(grads[1], keys).copy_(summed(to_scores.transpose(1, 2).matmul(own)));
+    HeadsFirst(grads[2], keys).copy_(summed(shares.transpose(1, 2).matmul(grad)));
+  });
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  for (const at::Tensor& grad : grads) stack->emplace_back(grad);
+}
+
+TORCH_LIBRARY_IMPL(aten, CPU, library) {
+  library.impl("_flash_attention_forward",
+               torch::CppFunction::makeFromBoxedFunction<&FlashForward>());
+  library.impl("_flash_attention_backward",
+               torch::CppFunction::makeFromBoxedFunction<&FlashBackward>());
+}
+
+// All rows, and the ranges of a rank in each row: the second begins inside a document.
+TEST(DocumentAttention, OneCallHasTheResultsOfEachDocument) {
+  Operands o;
+  at::NoGradGuard no_grad;
+  const std::vector<Part> whole = {{0, 8}};
+  const std::vector<Part> order = {{0, 2}, {6, 2}, {2, 2}, {4, 2}};
+  for (const std::vector<Part>& queries : {whole, {{0, 2}, {6, 2}}, {{2, 2}, {4, 2}}}) {
+    std::vector<at::Tensor> own;
+    for (const Part& part : queries) own.push_back(at::arange(part.begin, part.begin + part.size));
+    auto of = [&](const at::Tensor& t) { return t.index_select(2, at::cat(own)); };
+    QueryPart part{queries, queries == whole ? whole : order,
+                   Places().index_select(1, at::cat(own))};
+    auto [out, logs] = AttendPart(part, of(o.query), o.key, o.value, 0.5);
+    AttendedPart tensors{of(o.grad), of(o.query), o.key, o.value, out, logs};
+    auto grads = AttendPartBackward(part, tensors, 0.5);
+    part.joins_documents = true;
+    auto [joined, joined_logs] = AttendPart(part, of(o.query), o.key, o.value, 0.5);
+    EXPECT_TRUE(joined.allclose(out, 0, 1e-12));
+    EXPECT_TRUE(joined_logs.allclose(logs, 0, 1e-12));
+    auto joined_grads = AttendPartBackward(part, tensors, 0.5);
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(joined_grads[i].allclose(grads[i], 0, 1e-12)) << i;
+  }
 }
 
 TEST(Attrs, ChunksBecomeTheNumbersOfARank) {

@@ -15,6 +15,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include "heddle/run/aten/varlen_attention.h"
+
 namespace heddle::run {
 namespace {
 
@@ -69,6 +71,8 @@ struct Piece {
   int64_t at = 0;
   Part queries;
   int64_t first_key = 0;
+  // The documents of a call that has several.
+  Sequences documents = {};
 
   int64_t keys() const { return queries.begin + queries.size - first_key; }
   // Earlier keys than the first query.
@@ -91,27 +95,45 @@ void AddDocuments(const Placed& range, int64_t row, std::span<const int64_t> pla
     if (i > 0 && pieces.back().first_key == first) {
       ++pieces.back().queries.size;
     } else {
-      pieces.push_back({row, 1, range.at + i, {position, 1}, first});
+      pieces.push_back({row, 1, range.at + i, {position, 1}, first, {}});
     }
   }
+}
+
+// One call for documents that follow each other, in their queries and in their keys.
+Piece Joined(std::span<const Piece> pieces, int64_t rows) {
+  Piece call = pieces.front();
+  call.rows = rows;
+  const Part& last = pieces.back().queries;
+  call.queries.size = last.begin + last.size - call.queries.begin;
+  for (const Piece& piece : pieces) call.documents.Add(piece.queries.size, piece.keys());
+  return call;
 }
 
 std::vector<Piece> PiecesOf(const QueryPart& part, int64_t rows) {
   std::vector<Piece> pieces;
   if (!part.documents.defined() || rows == 0) {
     for (const Placed& range : PlacesOf(part.queries))
-      pieces.push_back({0, rows, range.at, range.positions, 0});
+      pieces.push_back({0, rows, range.at, range.positions, 0, {}});
     return pieces;
   }
-  at::Tensor documents = part.documents.contiguous();
+  at::Tensor documents = part.documents.cpu().contiguous();
   std::span<const int64_t> places(documents.const_data_ptr<int64_t>(),
                                   static_cast<size_t>(documents.numel()));
   auto length = static_cast<size_t>(documents.size(1));
+  bool whole_rows = part.queries == part.keys && part.queries.size() == 1;
+  std::vector<Piece> calls;
   for (int64_t row = 0; row < rows; ++row) {
-    for (const Placed& range : PlacesOf(part.queries))
+    for (const Placed& range : PlacesOf(part.queries)) {
       AddDocuments(range, row, places.subspan(static_cast<size_t>(row) * length, length), pieces);
+      if (!part.joins_documents || whole_rows) continue;
+      calls.push_back(Joined(pieces, 1));
+      pieces.clear();
+    }
   }
-  return pieces;
+  if (!part.joins_documents) return pieces;
+  if (whole_rows) calls.push_back(Joined(pieces, rows));
+  return calls;
 }
 
 // The CPU kernel aligns its causal mask with the first key, so a part of the queries needs an
@@ -178,6 +200,54 @@ class SumOfPieces {
   at::Tensor sum_;
 };
 
+// The output and its logsumexp.
+std::array<at::Tensor, 2> AttendPiece(const Piece& piece, const at::Tensor& query,
+                                      const at::Tensor& keys, const at::Tensor& values,
+                                      std::optional<double> scale) {
+  at::Tensor own = piece.Own(query);
+  if (!piece.documents.empty())
+    return AttendSequences(piece.documents, own, piece.Seen(keys), piece.Seen(values), scale);
+  if (query.is_cpu()) {
+    std::optional<at::Tensor> mask = MaskOf(query, keys, piece);
+    auto [out, logsumexp] = at::_scaled_dot_product_flash_attention_for_cpu(
+        own, piece.Seen(keys), piece.Seen(values), 0.0, /*is_causal=*/!mask, mask, scale);
+    return {out, logsumexp};
+  }
+  auto results =
+      at::_scaled_dot_product_flash_attention(own, piece.Seen(keys), piece.Seen(values), 0.0,
+                                              /*is_causal=*/true,
+                                              /*return_debug_mask=*/false, scale);
+  return {std::get<0>(results), std::get<1>(results)};
+}
+
+// The gradients of the piece's queries, and of the keys and values that they see.
+std::array<at::Tensor, 3> AttendPieceBackward(const Piece& piece, const AttendedPart& tensors,
+                                              std::optional<double> scale) {
+  at::Tensor grad_out = piece.Own(tensors.grad_out);
+  at::Tensor query = piece.Own(tensors.query);
+  at::Tensor keys = piece.Seen(tensors.key);
+  at::Tensor values = piece.Seen(tensors.value);
+  at::Tensor out = piece.Own(tensors.out);
+  at::Tensor logsumexp = piece.Own(tensors.logsumexp);
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> grads;
+  if (!piece.documents.empty())
+    return AttendSequencesBackward(piece.documents, {grad_out, query, keys, values, out, logsumexp},
+                                   scale);
+  if (query.is_cpu()) {
+    std::optional<at::Tensor> mask = MaskOf(tensors.query, tensors.key, piece);
+    grads = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        grad_out, query, keys, values, out, logsumexp, 0.0, /*is_causal=*/!mask, mask, scale);
+  } else {
+    // The state of dropout, which is not used.
+    at::Tensor seed = at::zeros({2}, query.options().dtype(at::kUInt64));
+    at::Tensor offset = at::zeros({}, seed.options());
+    grads = at::_scaled_dot_product_flash_attention_backward(
+        grad_out, query, keys, values, out, logsumexp.contiguous(), {}, {}, piece.queries.size,
+        piece.keys(), 0.0, /*is_causal=*/true, seed, offset, scale);
+  }
+  return {std::get<0>(grads), std::get<1>(grads), std::get<2>(grads)};
+}
+
 }  // namespace
 
 std::array<at::Tensor, 2> AttendPart(const QueryPart& part, const at::Tensor& query,
@@ -189,21 +259,7 @@ std::array<at::Tensor, 2> AttendPart(const QueryPart& part, const at::Tensor& qu
   ByQueries outs(query, pieces.size());
   at::Tensor logsumexps;
   for (const Piece& piece : pieces) {
-    at::Tensor own = piece.Own(query);
-    at::Tensor out;
-    at::Tensor logsumexp;
-    if (query.is_cpu()) {
-      std::optional<at::Tensor> mask = MaskOf(query, keys, piece);
-      std::tie(out, logsumexp) = at::_scaled_dot_product_flash_attention_for_cpu(
-          own, piece.Seen(keys), piece.Seen(values), 0.0, /*is_causal=*/!mask, mask, scale);
-    } else {
-      auto results =
-          at::_scaled_dot_product_flash_attention(own, piece.Seen(keys), piece.Seen(values), 0.0,
-                                                  /*is_causal=*/true,
-                                                  /*return_debug_mask=*/false, scale);
-      out = std::get<0>(results);
-      logsumexp = std::get<1>(results);
-    }
+    auto [out, logsumexp] = AttendPiece(piece, query, keys, values, scale);
     outs.Add(piece, out);
     if (pieces.size() == 1) {
       logsumexps = logsumexp;
@@ -220,30 +276,17 @@ std::array<at::Tensor, 3> AttendPartBackward(const QueryPart& part, const Attend
                                              std::optional<double> scale) {
   at::Tensor keys = Sorted(tensors.key, part.keys);
   at::Tensor values = Sorted(tensors.value, part.keys);
+  AttendedPart sorted{tensors.grad_out, tensors.query, keys,
+                      values,           tensors.out,   tensors.logsumexp};
   std::vector<Piece> pieces = PiecesOf(part, tensors.query.size(0));
   ByQueries grad_queries(tensors.query, pieces.size());
   SumOfPieces grad_keys(tensors.key, pieces.size());
   SumOfPieces grad_values(tensors.value, pieces.size());
   for (const Piece& piece : pieces) {
-    std::tuple<at::Tensor, at::Tensor, at::Tensor> grads;
-    if (tensors.query.is_cpu()) {
-      std::optional<at::Tensor> mask = MaskOf(tensors.query, keys, piece);
-      grads = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-          piece.Own(tensors.grad_out), piece.Own(tensors.query), piece.Seen(keys),
-          piece.Seen(values), piece.Own(tensors.out), piece.Own(tensors.logsumexp), 0.0,
-          /*is_causal=*/!mask, mask, scale);
-    } else {
-      // The state of dropout, which is not used.
-      at::Tensor seed = at::zeros({2}, tensors.query.options().dtype(at::kUInt64));
-      at::Tensor offset = at::zeros({}, seed.options());
-      grads = at::_scaled_dot_product_flash_attention_backward(
-          piece.Own(tensors.grad_out), piece.Own(tensors.query), piece.Seen(keys),
-          piece.Seen(values), piece.Own(tensors.out), piece.Own(tensors.logsumexp).contiguous(), {},
-          {}, piece.queries.size, piece.keys(), 0.0, /*is_causal=*/true, seed, offset, scale);
-    }
-    grad_queries.Add(piece, std::get<0>(grads));
-    grad_keys.Add(piece, std::get<1>(grads));
-    grad_values.Add(piece, std::get<2>(grads));
+    auto [query, key, value] = AttendPieceBackward(piece, sorted, scale);
+    grad_queries.Add(piece, query);
+    grad_keys.Add(piece, key);
+    grad_values.Add(piece, value);
   }
   return {grad_queries.Take(), Unsorted(grad_keys.Take(), part.keys),
           Unsorted(grad_values.Take(), part.keys)};
@@ -253,7 +296,7 @@ namespace {
 
 QueryPart AllOf(const at::Tensor& query, const at::Tensor& positions) {
   std::vector<Part> all = {{0, query.size(kPositions)}};
-  return {all, all, positions};
+  return {all, all, positions, /*joins_documents=*/!query.is_cpu()};
 }
 
 using Forward = std::tuple<at::Tensor, at::Tensor>(const at::Tensor&, const at::Tensor&,
@@ -308,6 +351,10 @@ TORCH_LIBRARY_FRAGMENT(heddle, library) {
       "out, Tensor logsumexp, Tensor positions, *, float? scale=None) -> (Tensor, Tensor, Tensor)");
 }
 TORCH_LIBRARY_IMPL(heddle, CPU, library) {
+  library.impl("document_attention", RunForward);
+  library.impl("document_attention_backward", RunBackward);
+}
+TORCH_LIBRARY_IMPL(heddle, CUDA, library) {
   library.impl("document_attention", RunForward);
   library.impl("document_attention_backward", RunBackward);
 }

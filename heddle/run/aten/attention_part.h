@@ -16,9 +16,11 @@ namespace heddle::run {
 struct QueryPart {
   std::vector<Part> queries;
   std::vector<Part> keys;
-  // The place of each query in its document, i64[batch, queries] on the CPU; undefined if queries
-  // attend to all earlier positions of the row.
+  // The place of each query in its document, i64[batch, queries]; undefined if queries attend to
+  // all earlier positions of the row. The host reads them, and waits for their device.
   at::Tensor documents = {};
+  // Whether one call of the kernel has all documents of consecutive queries. Kernels for CUDA can.
+  bool joins_documents = false;
 };
 
 // Returns the output and its logsumexp. `query` is [batch, heads, positions, size]. Computes only

@@ -1,23 +1,16 @@
 #include "heddle/run/eager/context_attention.h"
 
-#include <limits>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
-#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argsort.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/eq.h>
-#include <ATen/ops/gt.h>
-#include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "heddle/run/eager/attention_calls.h"
 #include "heddle/run/eager/sharded_state.h"
 #include "heddle/run/layers/layers.h"
 
@@ -48,116 +41,6 @@ at::Tensor AllPositions(const GroupRank& rank, bool head_tail, int64_t own) {
   for (int64_t member = 0; member < members; ++member)
     all.push_back(EagerPositions(own * members, members, member, head_tail));
   return at::cat(all);
-}
-
-// A call of the kernel: the queries of some rows with consecutive positions, and the keys from the
-// first that they see to the position of the last query.
-struct KernelCall {
-  int64_t row = 0;
-  int64_t rows = 0;
-  // Where the queries begin on this rank.
-  int64_t at = 0;
-  at::Tensor positions;
-  int64_t first = 0;
-
-  int64_t end() const { return positions[-1].item<int64_t>() + 1; }
-  at::Tensor Own(const at::Tensor& x) const {
-    return x.narrow(0, row, rows).narrow(kPositions, at, positions.numel());
-  }
-  at::Tensor Seen(const at::Tensor& x) const {
-    return x.narrow(0, row, rows).narrow(kPositions, first, end() - first);
-  }
-  // Zeros for the other keys and rows.
-  at::Tensor Padded(const at::Tensor& grad, const at::Tensor& like) const {
-    return at::constant_pad_nd(
-        grad, {0, 0, first, like.size(kPositions) - end(), 0, 0, row, like.size(0) - row - rows});
-  }
-  // The additive mask.
-  at::Tensor Mask(const at::Tensor& like) const {
-    at::Tensor later = at::gt(at::arange(first, end()).unsqueeze(0), positions.unsqueeze(1));
-    at::Tensor none = at::zeros({}, like.options());
-    return at::where(later, none - std::numeric_limits<double>::infinity(), none);
-  }
-};
-
-// The output and its logsumexp. The causal kernel for CUDA aligns the last query with the last key.
-std::tuple<at::Tensor, at::Tensor> Attend(const KernelCall& call, const at::Tensor& query,
-                                          const at::Tensor& keys, const at::Tensor& values,
-                                          std::optional<double> scale) {
-  if (query.is_cpu()) {
-    return at::_scaled_dot_product_flash_attention_for_cpu(
-        call.Own(query), call.Seen(keys), call.Seen(values), 0.0, /*is_causal=*/false,
-        call.Mask(query), scale);
-  }
-  auto results = at::_scaled_dot_product_flash_attention(
-      call.Own(query), call.Seen(keys), call.Seen(values), 0.0, /*is_causal=*/true, false, scale);
-  return {std::get<0>(results), std::get<1>(results)};
-}
-
-// The tensors that backward reads.
-struct Attended {
-  at::Tensor query;
-  at::Tensor out;
-  at::Tensor logsumexp;
-};
-// Gradients of the call's queries, and of the keys and values that they see.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> AttendBackward(
-    const KernelCall& call, const at::Tensor& grad, const Attended& forward, const at::Tensor& keys,
-    const at::Tensor& values, std::optional<double> scale) {
-  at::Tensor query = call.Own(forward.query);
-  at::Tensor out = call.Own(forward.out);
-  at::Tensor logsumexp = call.Own(forward.logsumexp);
-  if (query.is_cpu()) {
-    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        call.Own(grad), query, call.Seen(keys), call.Seen(values), out, logsumexp, 0.0,
-        /*is_causal=*/false, call.Mask(query), scale);
-  }
-  // The state of dropout, which is not used.
-  at::Tensor seed = at::zeros({2}, query.options().dtype(at::kUInt64));
-  at::Tensor offset = at::zeros({}, seed.options());
-  return at::_scaled_dot_product_flash_attention_backward(
-      call.Own(grad), query, call.Seen(keys), call.Seen(values), out, logsumexp.contiguous(), {},
-      {}, query.size(kPositions), call.end() - call.first, 0.0, /*is_causal=*/true, seed, offset,
-      scale);
-}
-
-// One call for each piece of the positions, or for each document in it and in each row.
-std::vector<KernelCall> CallsFor(const std::vector<at::Tensor>& pieces, int64_t rows,
-                                 const at::Tensor& documents) {
-  std::vector<KernelCall> calls;
-  for (int64_t row = 0; row < (documents.defined() ? rows : 1); ++row) {
-    int64_t at = 0;
-    for (const at::Tensor& piece : pieces) {
-      if (!documents.defined()) {
-        calls.push_back({0, rows, at, piece, 0});
-        at += piece.numel();
-        continue;
-      }
-      at::Tensor firsts = piece - documents[row].narrow(0, at, piece.numel());
-      for (int64_t begin = 0; begin < piece.numel();) {
-        auto first = firsts[begin].item<int64_t>();
-        int64_t size = at::eq(firsts, first).sum().item<int64_t>();
-        calls.push_back({row, 1, at + begin, piece.narrow(0, begin, size), first});
-        begin += size;
-      }
-      at += piece.numel();
-    }
-  }
-  return calls;
-}
-
-// Joins results of calls for consecutive queries of each row.
-at::Tensor Joined(const std::vector<KernelCall>& calls, const std::vector<at::Tensor>& parts) {
-  std::vector<at::Tensor> rows;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    bool same = i > 0 && calls[i].row == calls[i - 1].row;
-    if (same) {
-      rows.back() = at::cat({rows.back(), parts[i]}, kPositions);
-    } else {
-      rows.push_back(parts[i]);
-    }
-  }
-  return at::cat(rows);
 }
 
 // Queries stay split by position.
@@ -321,8 +204,13 @@ at::Tensor AttendWhole(const at::Tensor& query, const at::Tensor& key, const at:
       own.push_back(std::move(part));
   }
   std::vector<at::Tensor> outs;
-  for (size_t i = 0; i < calls.size(); ++i)
-    outs.push_back(attend(own[i], calls[i].Seen(key), calls[i].Seen(value)));
+  for (size_t i = 0; i < calls.size(); ++i) {
+    at::Tensor keys = calls[i].Seen(key);
+    at::Tensor values = calls[i].Seen(value);
+    outs.push_back(calls[i].queries.empty()
+                       ? attend(own[i], keys, values)
+                       : std::get<0>(AttendDocuments(calls[i], own[i], keys, values, scale)));
+  }
   return Joined(calls, outs);
 }
 

@@ -100,7 +100,8 @@ class AttentionStep : public Step {
   QueryPart PartOf(size_t at, const at::Tensor& key, const at::Tensor& documents) const {
     int64_t positions = key.size(2);
     return {PositionsAt(positions, over_, plan_.mesh(), plan_.ranks()[at]),
-            PositionOrder(positions, over_, plan_.mesh()), documents};
+            PositionOrder(positions, over_, plan_.mesh()), documents,
+            /*joins_documents=*/!key.is_cpu()};
   }
 
   RingPart RingPartOf(size_t at, const at::Tensor& query) const {

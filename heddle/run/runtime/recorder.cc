@@ -21,6 +21,9 @@ std::string_view ObstacleAt(const RankProgram& program, NodeId node) {
   if (graph.op(node).effect() == Effect::kRandom) return "it draws random numbers";
   if (CollectiveKindOf(graph[node].op) && program.spans_processes())
     return "it moves tensors between processes";
+  bool has_documents = graph.op(node).schema.Find("positions") != nullptr;
+  if (has_documents && graph.operands(node).back())
+    return "its documents have other lengths in every step";
   // A thread waits for the thread of another coordinate.
   if (IsTransfer(graph, node)) return "it moves tensors between coordinates of a pipeline";
   for (ValueId operand : graph.operands(node)) {

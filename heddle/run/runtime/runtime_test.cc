@@ -15,6 +15,7 @@
 #include "heddle/core/ops/ops.h"
 #include "heddle/run/runtime/local_backend.h"
 #include "heddle/run/runtime/rank_program.h"
+#include "heddle/run/runtime/recorder.h"
 
 namespace heddle::run {
 namespace {
@@ -317,6 +318,22 @@ TEST(CountNumbers, IsBincount) {
   at::Tensor numbers = at::tensor({3, 0, 3, 7, 3, 0}, at::kLong);
   EXPECT_TRUE(CountNumbers(numbers, 8).equal(at::bincount(numbers, {}, 8)));
   EXPECT_TRUE(CountNumbers(numbers.slice(0, 0, 0), 4).equal(at::zeros({4}, at::kLong)));
+}
+
+TEST(RecordingObstacle, NamesAttentionToDocuments) {
+  auto obstacle = [](std::string_view attention) {
+    Module module =
+        Read(fmt::format("heddle 1 local\nmesh [cp=1]\ngraph @g(%q: f32[1,2,4,8], %k: "
+                         "f32[1,2,4,8], %p: i64[1,4]) -> "
+                         "(%o) {{\n  %o, %l = {}\n}}\n",
+                         attention));
+    return RecordingObstacle(*RankProgram::Compile(module, module.graphs[0])).value_or("");
+  };
+  EXPECT_EQ(obstacle("shard.attention(%q, %k, %k, over=[cp])"), "");
+  for (std::string_view attention : {"heddle.document_attention(%q, %k, %k, %p)",
+                                     "shard.attention(%q, %k, %k, positions=%p, over=[cp])"})
+    EXPECT_TRUE(obstacle(attention).starts_with("node 0: its documents have other lengths"))
+        << obstacle(attention);
 }
 
 TEST(Dispatch, FailsWhereMoreRowsComeThanARankTakes) {
