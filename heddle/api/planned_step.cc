@@ -140,10 +140,14 @@ Status ShareContext(const ModelOptions& model, const std::optional<compile::Plan
       layout.mesh.axes(), [](const MeshAxis& axis) { return axis.role == AxisRole::kHeadTail; });
   int64_t parts = head_tail ? 2 * ranks : ranks;
   if (model.seq_len % parts == 0) return Done{};
-  return Error(Diag::kModelSize, "--training.seq_len is {}, not a multiple of {}{}", model.seq_len,
-               parts,
-               head_tail ? ", two parts for each context-parallel rank"
-                         : ", the number of context-parallel ranks");
+  return Error(Diag::kModelSize, "--training.seq_len is {}, not a multiple of {}, {}; use {}{}",
+               model.seq_len, parts,
+               head_tail ? "two parts for each context-parallel rank"
+                         : "the number of context-parallel ranks",
+               std::max(parts, model.seq_len / parts * parts),
+               head_tail && model.seq_len % ranks == 0
+                   ? ", or --parallelism.context_parallel_load_balancer=none"
+                   : "");
 }
 
 struct CapturedPass {
