@@ -56,12 +56,7 @@ const Type* OperandCalled(const OpArgs& args, std::string_view name) {
 
 double AttentionNanos(const Device& device, const OpArgs& args, Flops flops) {
   bool part = args.op().schema.Find("over") != nullptr;
-  bool backward = args.op().name().ends_with("_backward");
-  // A part of the queries runs as flash attention.
-  std::string_view kernel = !part      ? args.op().name()
-                            : backward ? "aten._scaled_dot_product_flash_attention_backward"
-                                       : "aten._scaled_dot_product_flash_attention";
-  auto named = device.attention.find(kernel);
+  auto named = device.attention.find(AttentionKernel(args.op()));
   const AttentionFigures& figures =
       named != device.attention.end() ? named->second : device.any_attention;
   const Type* query = OperandCalled(args, "query");
@@ -157,6 +152,13 @@ std::optional<ProductShape> ShapeOfProduct(const OpArgs& args, const Types& resu
   return shape;
 }
 
+std::string_view AttentionKernel(const Op& op) {
+  bool flash = op.schema.Find("over") != nullptr || op.schema.Find("positions") != nullptr;
+  if (!flash) return op.name();
+  return op.name().ends_with("_backward") ? "aten._scaled_dot_product_flash_attention_backward"
+                                          : "aten._scaled_dot_product_flash_attention";
+}
+
 Nanos StreamTime(const Device& device, Bytes bytes) {
   if (bytes.value == 0) return {0};
   return UnderRoof(device, 0, bytes);
@@ -185,6 +187,18 @@ const MemoryFigures* FindMemoryFigures(const Device& device, const OpArgs& args,
   return found == device.memory_kernels.end() ? nullptr : &found->second;
 }
 
+// The elements that an op adds to others.
+double AddedElements(const OpArgs& args) {
+  double elements = 0;
+  for (std::string_view name : {"source", "src", "values", "grad_output"}) {
+    const Type* type = OperandCalled(args, name);
+    if (type == nullptr) continue;
+    elements = 1;
+    for (Dim dim : type->dims) elements *= static_cast<double>(args.symbols().Bound(dim));
+  }
+  return elements;
+}
+
 // Like PlainTime, for an op with its own figures.
 Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
                  const MemoryFigures& figures, double share) {
@@ -201,8 +215,10 @@ Nanos MemoryTime(const Device& device, const OpArgs& args, const Work& work,
   double least = figures.block == 0 ? 0
                                     : static_cast<double>(figures.block_time.value) *
                                           std::min(1.0, elements / figures.block);
-  Nanos time = UnderRoof(device, InNanos(work.flops, device.vector_peak), work.read + work.written,
-                         figures.share * share);
+  double arithmetic = InNanos(work.flops, device.vector_peak);
+  if (figures.adds_per_nano > 0)
+    arithmetic = std::max(arithmetic, AddedElements(args) / figures.adds_per_nano);
+  Nanos time = UnderRoof(device, arithmetic, work.read + work.written, figures.share * share);
   return std::max(time, WholeNanos(least) + device.launch);
 }
 }  // namespace

@@ -19,6 +19,10 @@ Nanos StreamTime(const Device& device, Bytes bytes);
 // launch. `share`: of the streaming rate.
 Nanos PlainTime(const Device& device, const Work& work, double share = 1);
 
+// The op of ATen whose figures price attention: those of flash attention for a part of the queries,
+// and for documents.
+std::string_view AttentionKernel(const Op& op);
+
 // Time of matrix work at the device's peak for the element type.
 Nanos IdealTime(const Device& device, const OpArgs& args, Flops flops);
 

@@ -4,6 +4,8 @@
 
 #include "heddle/core/analysis/launch.h"
 #include "heddle/core/ir/edit/call_table.h"
+#include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/index_add.h"
 #include "heddle/core/ops/ops.h"
 #include "heddle/price/cost/cost_model.h"
 #include "heddle/price/cost/fusion.h"
@@ -93,6 +95,10 @@ class GraphPricer {
         symbols_(graph.types().symbols()),
         collectives_(model, module.mesh) {
     if (model.measured() != nullptr) index_.emplace(*model.measured());
+    for (const auto& [name, figures] : device_.memory_kernels) {
+      OpId op = figures.strided < 1 ? Ops().Find(name) : OpId();
+      if (op) strided_[op] = figures.strided;
+    }
   }
 
   Result<GraphCosts> Run() {
@@ -218,8 +224,37 @@ class GraphPricer {
     if (graph_[id].phase == Phase::kForward) costs_.ideal_forward += call.ideal;
   }
 
+  // How a call accesses memory; its time depends on this and on the types of its operands.
+  enum Pattern : uint64_t { kPlain, kStrided, kOwnKernel, kOwnKernelToZero };
+
+  Pattern PatternOf(NodeId id) const {
+    OpId op = graph_[id].op;
+    if (own_kernels_ && op == op::index_add) {
+      std::optional<IndexAdd> add = FindIndexAdd(graph_, id);
+      return !add ? kPlain : add->to_zero ? kOwnKernelToZero : kOwnKernel;
+    }
+    if (!strided_.contains(op)) return kPlain;
+    bool strided = std::ranges::any_of(graph_.operands(id), [&](ValueId operand) {
+      NodeId producer = operand ? graph_[SourceOf(graph_, operand)].producer : NodeId();
+      return producer && graph_.op(producer).effect() == Effect::kView;
+    });
+    return strided ? kStrided : kPlain;
+  }
+
+  Nanos TimeOf(const OpArgs& args, const Types& results, OpId op, Pattern pattern) const {
+    if (pattern == kPlain || pattern == kStrided) {
+      double share = pattern == kStrided ? strided_.at(op) : 1;
+      return KernelTime(device_, args, results, figures_.memory * share);
+    }
+    // Sums rows in registers, and does not read rows of zeros.
+    Work work = InferWork(args, results);
+    Bytes bytes = work.read + work.written;
+    return StreamTime(device_, pattern == kOwnKernelToZero ? bytes - work.written : bytes);
+  }
+
   const CallCost& CallOf(NodeId id) {
     key_.Assign(graph_, id);
+    key_.Add(PatternOf(id));
     // For an unknown op, result types do not follow from the operands.
     for (ValueId v : graph_.results(id)) key_.Add(graph_.type(v).index());
     const CallCost* known = calls_.Find(key_);
@@ -232,7 +267,7 @@ class GraphPricer {
     OpArgs args(graph_.op(id), graph_.attrs(id), module_.mesh, symbols_,
                 OperandTypes(graph_, graph_.operands(id)));
     CallCost call;
-    call.compute = KernelTime(device_, args, results, figures_.memory);
+    call.compute = TimeOf(args, results, graph_[id].op, PatternOf(id));
     if (IsMatrixWork(graph_.op(id)))
       call.ideal = IdealTime(device_, args, InferWork(args, results).flops);
     std::optional<Nanos> time;
@@ -326,6 +361,10 @@ class GraphPricer {
   const CostModel& model_;
   const Device& device_;
   const ExecutionFigures& figures_;
+  // Whether ops run as kernels of Heddle's where it has them.
+  const bool own_kernels_ = model_.HasDeviceProgram();
+  // Ops with a figure for strided operands.
+  std::map<OpId, double> strided_;
   const Module& module_;
   const Graph& graph_;
   // Shape rules may add symbols.

@@ -45,6 +45,11 @@ constexpr NamePart kParts[] = {
     {"layer_norm", "norm"},
     {"rms_norm", "norm"},
     {"norm_weight", "norm"},
+    // Its name contains `ReduceAdd`.
+    {"indexfunc", "index"},
+    {"indexselect", "index"},
+    {"indexing_backward", "index"},
+    {"index_elementwise", "index"},
     {"reduce", "reduce"},
     {"copy", "move"},
     {"elementwise", "pointwise"},

@@ -57,6 +57,11 @@ struct MemoryFigures {
   Nanos block_time;
   // Rows of this many elements reach half of that rate. 0: rows of any length reach it.
   double half_row = 0;
+  // Share of that rate if an operand is a view whose elements are not neighbours.
+  double strided = 1;
+  // Elements that an op adds to places given by indices in a nanosecond; 0: it adds none. Each
+  // addition is an atomic read and write.
+  double adds_per_nano = 0;
 };
 
 // The device whose kernels a step runs.

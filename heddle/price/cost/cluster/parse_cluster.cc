@@ -60,6 +60,8 @@ MemoryFigures ReadMemoryKernel(JsonFields fields) {
   figures.block = fields.NotNegative("block", 0);
   figures.block_time = WholeNanos(fields.NotNegative("block_us", 0) * kNanosPerMicro);
   figures.half_row = fields.NotNegative("half_row", 0);
+  figures.strided = fields.Share("strided", 1);
+  figures.adds_per_nano = fields.NotNegative("adds_per_ns", 0);
   fields.Finish();
   return figures;
 }
