@@ -136,6 +136,12 @@ void ParallelOptions::NotePipeline(Layout& layout) const {
 Result<ParallelOptions::Layout> ParallelOptions::MakeLayout(const run::ModelConfig& config) const {
   HEDDLE_TRY(std::vector<int64_t> degree, Degrees());
   HEDDLE_TRY(std::vector<std::string> names, AxisNames());
+  // Ranks would sum parts of an expert's result before its last bias, away from the rows' ranks.
+  if (config.family->expert_biases && expert > 1 && expert_tensor > 1)
+    return Error(Diag::kBadChoice,
+                 "--parallelism.expert_tensor_parallel_degree is {}, but the experts of {} have "
+                 "biases and cannot be split; use 1",
+                 expert_tensor, config.family->name);
   Layout layout;
   layout.preset.sequence_parallel = sequence_parallel;
   layout.preset.split_loss = !gather_logits;
