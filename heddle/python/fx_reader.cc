@@ -47,6 +47,11 @@ std::optional<int64_t> NumberField(nb::handle dict, const char* key) {
   return nb::cast<int64_t>(found);
 }
 
+// Item `i` of a list or tuple. The stable ABI has functions, not the faster macros.
+PyObject* ItemAt(PyObject* sequence, Py_ssize_t i) {
+  return PyTuple_Check(sequence) ? PyTuple_GetItem(sequence, i) : PyList_GetItem(sequence, i);
+}
+
 // Fills a ForeignProgram. Offsets are positions of nodes.
 class Reader {
  public:
@@ -142,17 +147,16 @@ class Reader {
       value.integer = nb::cast<int64_t>(argument);
     } else if (PyFloat_Check(object)) {
       value.kind = Kind::kFloat;
-      value.number = PyFloat_AS_DOUBLE(object);
+      value.number = PyFloat_AsDouble(object);
     } else if (PyUnicode_Check(object)) {
       return ForeignValue::Of(Kind::kString, program_.Word(View(argument)));
     } else if (PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(node_type_.ptr())) != 0) {
       return ForeignValue::Of(Kind::kName, NameOf(argument));
     } else if (PyTuple_Check(object) || PyList_Check(object)) {
       std::vector<ForeignValue> items;
-      Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
+      Py_ssize_t count = PySequence_Size(object);
       items.reserve(static_cast<size_t>(count));
-      for (Py_ssize_t i = 0; i < count; ++i)
-        items.push_back(ValueOf(PySequence_Fast_GET_ITEM(object, i)));
+      for (Py_ssize_t i = 0; i < count; ++i) items.push_back(ValueOf(ItemAt(object, i)));
       return program_.TakeList(Kind::kList, items, 0);
     } else {
       return ForeignValue::Of(Kind::kWord, program_.Word(Repr(argument)));
@@ -266,7 +270,7 @@ class Reader {
     if (!IsList(results)) return i;
     int64_t flat = 0;
     for (int64_t k = 0; k < i && k < static_cast<int64_t>(nb::len(results)); ++k) {
-      nb::handle item = PySequence_Fast_GET_ITEM(results.ptr(), k);
+      nb::handle item = ItemAt(results.ptr(), k);
       flat += IsList(item) ? static_cast<int64_t>(nb::len(item)) : 1;
     }
     return flat;
