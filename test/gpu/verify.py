@@ -64,7 +64,7 @@ def all_jobs(heddle):
         step = [*flags, precision, "--training.local_batch_size=2", "--training.seq_len=256", *more]
         if way == "budget":
             less = peak(heddle, [*step, "--activation_checkpoint.mode=full"])
-            step.append(f"--memory.budget={(peak(heddle, step) + less) // 2}B")
+            step.append(f"--memory.budget={(3 * peak(heddle, step) + less) // 4}B")
         jobs[f"{model}, {precision.split('=')[1]}{', ' if way else ''}{way}"] = step
     jobs |= {f"pp=2, {schedule}, bf16": pipeline(2, schedule, BF16) for schedule in SCHEDULES}
     jobs |= {f"deepseek_v3 {name}": [flag.replace("llama3", "deepseek_v3") for flag in flags]
