@@ -31,8 +31,8 @@ HfWeight HfWeightOf(const ModelConfig& config, const std::string& name);
 std::vector<int64_t> HfShape(const HfWeight& weight, std::vector<int64_t> shape);
 // Converts tensors from Hugging Face's layout.
 at::Tensor FromHf(const HfWeight& weight, const std::vector<at::Tensor>& tensors);
-// Writes a weight into its tensors, which are created if `theirs` is empty. With `rows`, a tensor has
-// several weights.
+// Writes a weight into its tensors, which are created if `theirs` is empty. With `rows`, a tensor
+// has several weights.
 void ToHf(const HfWeight& weight, const at::Tensor& tensor, std::vector<at::Tensor>& theirs);
 
 }  // namespace heddle::run
