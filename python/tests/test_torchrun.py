@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 import train_script  # noqa: E402
 from ranks import run_ranks  # noqa: E402
+from train_script import STEPS  # noqa: E402
 
 pytestmark = [pytest.mark.torch, pytest.mark.processes]
 SOAK = "HEDDLE_SOAK" in os.environ
@@ -50,17 +51,17 @@ def losses(folder: Path) -> dict[int, float]:
     return found
 
 
-def test_fifty_steps_with_kills_have_the_curve_of_fsdp2(tmp_path: Path) -> None:
+def test_steps_with_kills_have_the_curve_of_fsdp2(tmp_path: Path) -> None:
     fsdp, ours = tmp_path / "fsdp", tmp_path / "ours"
     assert launch(fsdp, 4, "fsdp")
-    assert not launch(ours, 4, "dp=4", 23)
-    assert not launch(ours, 4, "dp=2,tp=2", 37)
+    assert not launch(ours, 4, "dp=4", STEPS * 9 // 20)
+    assert not launch(ours, 4, "dp=2,tp=2", STEPS * 15 // 20)
     assert launch(ours, 2, "dp=2", torchrun=True)
     want, got = losses(fsdp), losses(ours)
-    assert list(got) == list(want) == list(range(50))
+    assert list(got) == list(want) == list(range(STEPS))
     for step, value in want.items():
         assert abs(got[step] - value) <= 1e-5 * value, (step, got[step], value)
-    assert got[49] < got[0]
+    assert got[STEPS - 1] < got[0]
 
 
 def test_two_ranks_have_the_bits_of_fsdp2(tmp_path: Path) -> None:

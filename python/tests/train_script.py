@@ -1,4 +1,4 @@
-"""Fifty steps of training, as a user of torchrun writes them: see test_torchrun.
+"""Training as a user of torchrun writes it: see test_torchrun.
 
     torchrun --nproc-per-node 4 train_script.py dp=4 FOLDER [KILLED_STEP]
 
@@ -22,8 +22,8 @@ from torch.distributed.fsdp import fully_shard
 import heddle
 from test_to_fx import Uneven, uneven_loss
 
-STEPS = 50
-SAVE_EVERY = 10
+STEPS = 50 if "HEDDLE_SOAK" in os.environ else 20
+SAVE_EVERY = STEPS // 5
 
 
 def batch_of(step: int) -> dict[str, Any]:
