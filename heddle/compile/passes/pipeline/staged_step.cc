@@ -102,7 +102,7 @@ void StagedStep::FollowGradient(const Output& output, const Weights& weights) {
 // `path` brings a sum over micro-batches to a gradient. Values that others read, too, must be those
 // of the whole step, so the first of them ends the reduction.
 void StagedStep::AddReduction(std::span<const NodeId> path, ValueId grad) {
-  GradReduction reduction{path.empty() ? grad : graph_.operands(path[0])[0], grad, {}};
+  GroupReduction reduction{path.empty() ? grad : graph_.operands(path[0])[0], grad, {}};
   if (!path.empty() && readers_[reduction.sum.index()] > 1) return;
   for (NodeId node : path) {
     // A launch of several tensors is not divided.

@@ -28,7 +28,7 @@ struct StagePlaces {
 };
 
 // The nodes that reduce a sum of gradients over the ranks that split the batch.
-struct GradReduction {
+struct GroupReduction {
   // The sum over micro-batches that it reads, and its result.
   ValueId sum;
   ValueId grad;
@@ -54,7 +54,7 @@ class StagedStep {
   // Whether the node gathers a parameter, or makes a gathered parameter ready for use, for
   // micro-batches only.
   bool gathers(NodeId node) const { return gathers_[node.index()]; }
-  const std::vector<GradReduction>& reductions() const { return reductions_; }
+  const std::vector<GroupReduction>& reductions() const { return reductions_; }
   // Whether each coordinate runs the node for its own gradients, and the root joins the results.
   bool splits(NodeId node) const;
   // The coordinate that computes a value, or kAnywhere.
@@ -108,7 +108,7 @@ class StagedStep {
   std::vector<bool> gathers_;
   // By value: the number of its uses.
   std::vector<uint32_t> readers_;
-  std::vector<GradReduction> reductions_;
+  std::vector<GroupReduction> reductions_;
   std::vector<int32_t> param_home_;
   std::vector<int32_t> home_;
   // Values of the root that other coordinates read.

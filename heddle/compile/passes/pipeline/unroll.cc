@@ -73,7 +73,7 @@ class Unroller {
     // The sum so far of the step, or of a group.
     ValueId group;
     // If groups are reduced: how, and the sum of the reduced gradients so far.
-    const GradReduction* reduction = nullptr;
+    const GroupReduction* reduction = nullptr;
     ValueId all;
   };
 
@@ -91,7 +91,7 @@ class Unroller {
       }
     }
     if (groups_.reduce == 0 || groups_.reduce >= schedule_.micro_batches) return;
-    for (const GradReduction& reduction : staged_.reductions()) {
+    for (const GroupReduction& reduction : staged_.reductions()) {
       sums_[reduction.sum.index()].reduction = &reduction;
       for (NodeId id : reduction.nodes) runs_per_group_[id.index()] = true;
     }
@@ -310,7 +310,7 @@ class Unroller {
   }
 
   // Reduces the gradients of a group, and adds them to those of earlier groups.
-  void Reduce(int32_t at, const GradReduction& reduction, NodeId producer, Sum& sum) {
+  void Reduce(int32_t at, const GroupReduction& reduction, NodeId producer, Sum& sum) {
     const int64_t group = (sum.added - 1) / groups_.reduce;
     out_.SetCopy(at, kOnce, reduction.sum, sum.group);
     for (NodeId node : reduction.nodes)
