@@ -45,7 +45,7 @@ class Stage(nn.Module):
 
     def __init__(self, model, begin, end):
         super().__init__()
-        self.rotations, last = model.rotations, len(model.layers) + 1
+        self.rotations, last = model.tables["global"], len(model.layers) + 1
         self.tok_embeddings = model.tok_embeddings if begin == 0 else None
         self.layers = nn.ModuleDict({str(i): model.layers[str(i)] for i in range(max(begin, 1) - 1, min(end, last) - 1)})
         self.norm, self.output = (model.norm, model.output) if end > last else (None, None)
