@@ -9,6 +9,22 @@
 #include "heddle/core/ops/ops.h"
 
 namespace heddle {
+namespace {
+
+// Whether the value comes from a reduction of gradients through nodes with one operand.
+bool IsReduced(const Graph& graph, ValueId v) {
+  while (NodeId node = v ? graph[v].producer : NodeId()) {
+    if (IsWait(graph, node)) {
+      NodeId launch = LaunchOf(graph, node);
+      return launch && IsGradReduction(graph, launch);
+    }
+    if (graph[node].operand_count != 1) return false;
+    v = graph.operands(node)[0];
+  }
+  return false;
+}
+
+}  // namespace
 
 Why WhyOf(const Graph& graph, NodeId launch) {
   return std::get<Why>(*graph.attrs(launch).Find("why"));
@@ -84,23 +100,6 @@ std::string_view Weights::unit(ValueId v) const {
   const Source& source = gather_[v.index()];
   return UnitOf(graph_, source.node, source.operand);
 }
-
-namespace {
-
-// Whether the value comes from a reduction of gradients through nodes with one operand.
-bool IsReduced(const Graph& graph, ValueId v) {
-  while (NodeId node = v ? graph[v].producer : NodeId()) {
-    if (IsWait(graph, node)) {
-      NodeId launch = LaunchOf(graph, node);
-      return launch && IsGradReduction(graph, launch);
-    }
-    if (graph[node].operand_count != 1) return false;
-    v = graph.operands(node)[0];
-  }
-  return false;
-}
-
-}  // namespace
 
 void Weights::FollowGradient(const Output& output) {
   std::vector<ValueId> open{output.value};

@@ -13,7 +13,7 @@ constexpr int64_t kVectorBytes = 16;
 
 }  // namespace
 
-std::optional<IndexAdd> FindIndexAdd(const Graph& graph, NodeId node) {
+std::optional<IndexAddRun> FindIndexAddRun(const Graph& graph, NodeId node) {
   if (graph[node].op != op::index_add || graph.attrs(node).list.size() != 1) return std::nullopt;
   const int64_t* dim = std::get_if<int64_t>(graph.attrs(node).Find("dim"));
   if (dim == nullptr || *dim != 0) return std::nullopt;
@@ -34,7 +34,7 @@ std::optional<IndexAdd> FindIndexAdd(const Graph& graph, NodeId node) {
     return std::nullopt;
   NodeId producer = graph[operands[0]].producer;
   const OpId made_by = producer ? graph[producer].op : OpId();
-  return IndexAdd{
+  return IndexAddRun{
       .self = operands[0],
       .index = operands[1],
       .source = operands[2],

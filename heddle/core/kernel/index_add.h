@@ -7,7 +7,7 @@
 
 namespace heddle {
 
-struct IndexAdd {
+struct IndexAddRun {
   ValueId self;
   ValueId index;
   ValueId source;
@@ -20,6 +20,6 @@ struct IndexAdd {
 };
 // Nullopt for other nodes, and for types and sizes that the kernel does not support: other
 // dimensions than the first, rows that are not whole vectors, and far more sources than rows.
-std::optional<IndexAdd> FindIndexAdd(const Graph& graph, NodeId node);
+std::optional<IndexAddRun> FindIndexAddRun(const Graph& graph, NodeId node);
 
 }  // namespace heddle

@@ -68,7 +68,7 @@ class LaunchLister {
       AddGroup(group->second);
       return static_cast<uint32_t>(arranged_.groups[group->second].nodes.size());
     }
-    if (std::optional<IndexAdd> add = FindIndexAdd(graph_, first)) {
+    if (std::optional<IndexAddRun> add = FindIndexAddRun(graph_, first)) {
       Bytes result = BytesOf(graph_[first].first_result);
       launches_.push_back(
           {"index_add",

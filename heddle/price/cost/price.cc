@@ -230,7 +230,7 @@ class GraphPricer {
   Pattern PatternOf(NodeId id) const {
     OpId op = graph_[id].op;
     if (own_kernels_ && op == op::index_add) {
-      std::optional<IndexAdd> add = FindIndexAdd(graph_, id);
+      std::optional<IndexAddRun> add = FindIndexAddRun(graph_, id);
       return !add ? kPlain : add->to_zero ? kOwnKernelToZero : kOwnKernel;
     }
     if (!strided_.contains(op)) return kPlain;
@@ -253,21 +253,22 @@ class GraphPricer {
   }
 
   const CallCost& CallOf(NodeId id) {
+    const Pattern pattern = PatternOf(id);
     key_.Assign(graph_, id);
-    key_.Add(PatternOf(id));
+    key_.Add(pattern);
     // For an unknown op, result types do not follow from the operands.
     for (ValueId v : graph_.results(id)) key_.Add(graph_.type(v).index());
     const CallCost* known = calls_.Find(key_);
-    return known != nullptr ? *known : calls_.Add(key_, Price(id));
+    return known != nullptr ? *known : calls_.Add(key_, Price(id, pattern));
   }
 
-  CallCost Price(NodeId id) {
+  CallCost Price(NodeId id, Pattern pattern) {
     Types results;
     for (ValueId v : graph_.results(id)) results.push_back(graph_.types()[graph_.type(v)]);
     OpArgs args(graph_.op(id), graph_.attrs(id), module_.mesh, symbols_,
                 OperandTypes(graph_, graph_.operands(id)));
     CallCost call;
-    call.compute = TimeOf(args, results, graph_[id].op, PatternOf(id));
+    call.compute = TimeOf(args, results, graph_[id].op, pattern);
     if (IsMatrixWork(graph_.op(id)))
       call.ideal = IdealTime(device_, args, InferWork(args, results).flops);
     std::optional<Nanos> time;

@@ -37,7 +37,7 @@ class HostKernels : public Kernels {
     return programs++ == refused_program ? nullptr : MakeHostKernel(program);
   }
   std::shared_ptr<const GroupKernel> NormWeight(int64_t, DType) override { return nullptr; }
-  std::shared_ptr<const GroupKernel> AddRows(const IndexAdd&) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> IndexAdd(const IndexAddRun&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
 
   int programs = 0;

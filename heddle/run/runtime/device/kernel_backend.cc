@@ -10,9 +10,9 @@
 #include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/aten_backend.h"
 #include "heddle/run/runtime/device/group_step.h"
+#include "heddle/run/runtime/device/index_add.h"
 #include "heddle/run/runtime/device/matmuls.h"
 #include "heddle/run/runtime/device/optimizer_backend.h"
-#include "heddle/run/runtime/device/row_adds.h"
 
 namespace heddle::run {
 namespace {
@@ -192,8 +192,8 @@ class KernelBackend : public Backend {
       return CompiledNodes{std::move(group->second.first), group->second.second};
     if (std::optional<MatmulShape> shape = MatmulShapeOf(plan_.graph(), first))
       return CompileMatmul(first, *shape);
-    if (std::optional<IndexAdd> add = FindIndexAdd(plan_.graph(), first))
-      return CompileAddRows(first, *add);
+    if (std::optional<IndexAddRun> add = FindIndexAddRun(plan_.graph(), first))
+      return CompileIndexAdd(first, *add);
     return optimizer_.Compile(first);
   }
 
@@ -205,10 +205,10 @@ class KernelBackend : public Backend {
     return CompiledNodes{std::move(step)};
   }
 
-  Result<CompiledNodes> CompileAddRows(NodeId node, const IndexAdd& add) {
-    std::shared_ptr<const GroupKernel> kernel = kernels_.AddRows(add);
+  Result<CompiledNodes> CompileIndexAdd(NodeId node, const IndexAddRun& add) {
+    std::shared_ptr<const GroupKernel> kernel = kernels_.IndexAdd(add);
     if (!kernel) return CompiledNodes{};
-    HEDDLE_TRY(std::unique_ptr<Step> step, MakeAddRowsStep(plan_, node, add, std::move(kernel)));
+    HEDDLE_TRY(std::unique_ptr<Step> step, MakeIndexAddStep(plan_, node, add, std::move(kernel)));
     return CompiledNodes{std::move(step)};
   }
 

@@ -72,7 +72,7 @@ class Kernels {
   // number of rows must be a multiple of 256.
   virtual std::shared_ptr<const GroupKernel> NormWeight(int64_t width, DType dtype) = 0;
   // Inputs: self, index and source of an aten.index_add.
-  virtual std::shared_ptr<const GroupKernel> AddRows(const IndexAdd& add) = 0;
+  virtual std::shared_ptr<const GroupKernel> IndexAdd(const IndexAddRun& add) = 0;
   // Casts each input from f32 to bf16, or back, to the output at the same position.
   virtual std::shared_ptr<const GroupKernel> Casts(DType from) = 0;
 

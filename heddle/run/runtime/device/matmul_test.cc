@@ -77,7 +77,7 @@ class ProductKernels : public Kernels {
   std::unique_ptr<GroupKernel> SquaredNorm() override { return nullptr; }
   std::shared_ptr<const GroupKernel> Program(const KernelProgram&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> NormWeight(int64_t, DType) override { return nullptr; }
-  std::shared_ptr<const GroupKernel> AddRows(const IndexAdd&) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> IndexAdd(const IndexAddRun&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Casts(DType) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Matmul(const MatmulShape& shape) override {
     return std::make_shared<StoredProduct>(shape, runs);

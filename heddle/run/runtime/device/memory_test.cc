@@ -74,7 +74,7 @@ class IdleKernels : public Kernels {
   std::shared_ptr<const GroupKernel> Matmul(const MatmulShape&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Program(const KernelProgram&) override { return idle_; }
   std::shared_ptr<const GroupKernel> NormWeight(int64_t, DType) override { return idle_; }
-  std::shared_ptr<const GroupKernel> AddRows(const IndexAdd&) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> IndexAdd(const IndexAddRun&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Casts(DType) override { return idle_; }
   bool IsProved(const std::string&, const std::string&, const std::function<bool()>&) override {
     return true;

@@ -8,9 +8,9 @@
 
 #include "heddle/run/aten/error_message.h"
 #include "heddle/run/runtime/device/group_kernels.h"
+#include "heddle/run/runtime/device/index_add.h"
 #include "heddle/run/runtime/device/matmuls.h"
 #include "heddle/run/runtime/device/proofs.h"
-#include "heddle/run/runtime/device/row_adds.h"
 
 namespace heddle::run {
 namespace {
@@ -207,14 +207,14 @@ class OwnKernels : public Kernels {
     return Kept("norm_weight", fmt::format("norm_weight {} {}", width, Name(dtype)),
                 [&] { return MakeNormWeightKernel(device_, width, dtype); });
   }
-  std::shared_ptr<const GroupKernel> AddRows(const IndexAdd& add) override {
+  std::shared_ptr<const GroupKernel> IndexAdd(const IndexAddRun& add) override {
     std::string text =
         fmt::format("index_add {} {}{}", add.width, Name(add.dtype), add.to_zero ? " to zero" : "");
-    auto kernel = Kept("index_add", text, [&] { return MakeAddRowsKernel(device_, add); });
+    auto kernel = Kept("index_add", text, [&] { return MakeIndexAddKernel(device_, add); });
     if (!kernel) return nullptr;
     at::NoGradGuard no_grad;
     bool same =
-        IsProved("index_add", text, [&] { return ProvesAddRows(*kernel, add, device_.device()); });
+        IsProved("index_add", text, [&] { return ProvesIndexAdd(*kernel, add, device_.device()); });
     return same ? kernel : nullptr;
   }
   std::shared_ptr<const GroupKernel> Casts(DType from) override {

@@ -96,7 +96,7 @@ class AtenKernels : public Kernels {
    private:
     size_t& casts_;
   };
-  std::shared_ptr<const GroupKernel> AddRows(const IndexAdd&) override { return nullptr; }
+  std::shared_ptr<const GroupKernel> IndexAdd(const IndexAddRun&) override { return nullptr; }
   std::shared_ptr<const GroupKernel> Casts(DType) override {
     return has ? std::make_shared<Cast>(casts) : nullptr;
   }

@@ -10,12 +10,14 @@
 namespace heddle::run {
 
 // Fails with the messages of the compiler. `device` must outlive the kernel.
-Result<std::unique_ptr<GroupKernel>> MakeAddRowsKernel(KernelDevice& device, const IndexAdd& add);
+Result<std::unique_ptr<GroupKernel>> MakeIndexAddKernel(KernelDevice& device,
+                                                        const IndexAddRun& add);
 // Whether the kernel has the bits of ATen on this device.
-bool ProvesAddRows(const GroupKernel& kernel, const IndexAdd& add, c10::Device device);
+bool ProvesIndexAdd(const GroupKernel& kernel, const IndexAddRun& add, c10::Device device);
 
 // Runs an aten.index_add with a kernel, or with ATen if the layout of a tensor is not supported.
-Result<std::unique_ptr<Step>> MakeAddRowsStep(const RunPlan& plan, NodeId node, const IndexAdd& add,
-                                              std::shared_ptr<const GroupKernel> kernel);
+Result<std::unique_ptr<Step>> MakeIndexAddStep(const RunPlan& plan, NodeId node,
+                                               const IndexAddRun& add,
+                                               std::shared_ptr<const GroupKernel> kernel);
 
 }  // namespace heddle::run

@@ -1,4 +1,4 @@
-#include "heddle/run/runtime/device/row_adds.h"
+#include "heddle/run/runtime/device/index_add.h"
 
 #include <algorithm>
 #include <array>
@@ -18,14 +18,14 @@ namespace heddle::run {
 namespace {
 
 // Threads of a block, which computes a row: two vectors of 16 bytes each, a power of two.
-unsigned BlockOf(const IndexAdd& add) {
+unsigned BlockOf(const IndexAddRun& add) {
   int64_t vectors = add.width * (add.dtype == DType::kBF16 ? 2 : 4) / 16;
   return std::bit_floor(static_cast<unsigned>(std::clamp<int64_t>(vectors / 2, 32, 256)));
 }
 
-class CudaAddRowsKernel : public GroupKernel {
+class CudaIndexAddKernel : public GroupKernel {
  public:
-  CudaAddRowsKernel(const KernelDevice& device, std::vector<CudaKernel> kernels, unsigned block)
+  CudaIndexAddKernel(const KernelDevice& device, std::vector<CudaKernel> kernels, unsigned block)
       : device_(device), kernels_(std::move(kernels)), block_(block) {}
 
   void Run(std::span<const at::Tensor> inputs, std::span<const at::Tensor> outputs) const override {
@@ -52,10 +52,10 @@ class CudaAddRowsKernel : public GroupKernel {
   unsigned block_;
 };
 
-class AddRowsStep : public Step {
+class IndexAddStep : public Step {
  public:
-  AddRowsStep(const RunPlan& plan, NodeId node, const IndexAdd& add,
-              std::shared_ptr<const GroupKernel> kernel, std::unique_ptr<Step> aten)
+  IndexAddStep(const RunPlan& plan, NodeId node, const IndexAddRun& add,
+               std::shared_ptr<const GroupKernel> kernel, std::unique_ptr<Step> aten)
       : Step(Turn::kAlone),
         plan_(plan),
         node_(node),
@@ -79,14 +79,15 @@ class AddRowsStep : public Step {
  private:
   const RunPlan& plan_;
   NodeId node_;
-  IndexAdd add_;
+  IndexAddRun add_;
   std::shared_ptr<const GroupKernel> kernel_;
   std::unique_ptr<Step> aten_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<GroupKernel>> MakeAddRowsKernel(KernelDevice& device, const IndexAdd& add) {
+Result<std::unique_ptr<GroupKernel>> MakeIndexAddKernel(KernelDevice& device,
+                                                        const IndexAddRun& add) {
   const unsigned block = BlockOf(add);
   HEDDLE_TRY(std::vector<CudaKernel> kernels,
              device.Compile(KernelText("index_add"),
@@ -95,12 +96,12 @@ Result<std::unique_ptr<GroupKernel>> MakeAddRowsKernel(KernelDevice& device, con
                              fmt::format("-DZERO={}", add.to_zero ? 1 : 0),
                              add.dtype == DType::kBF16 ? "-DELEMENT=u16" : "-DELEMENT=float"}));
   return std::unique_ptr<GroupKernel>(
-      std::make_unique<CudaAddRowsKernel>(device, std::move(kernels), block));
+      std::make_unique<CudaIndexAddKernel>(device, std::move(kernels), block));
 }
 
 // Rows with no source, with one, with several, with exactly as many as are listed, and with more;
 // negative indices.
-bool ProvesAddRows(const GroupKernel& kernel, const IndexAdd& add, c10::Device device) {
+bool ProvesIndexAdd(const GroupKernel& kernel, const IndexAddRun& add, c10::Device device) {
   constexpr int64_t kRows = 61;
   std::vector<int64_t> indices(700, 7);
   for (size_t i = 0; i < 150; ++i)
@@ -126,11 +127,12 @@ bool ProvesAddRows(const GroupKernel& kernel, const IndexAdd& add, c10::Device d
   return true;
 }
 
-Result<std::unique_ptr<Step>> MakeAddRowsStep(const RunPlan& plan, NodeId node, const IndexAdd& add,
-                                              std::shared_ptr<const GroupKernel> kernel) {
+Result<std::unique_ptr<Step>> MakeIndexAddStep(const RunPlan& plan, NodeId node,
+                                               const IndexAddRun& add,
+                                               std::shared_ptr<const GroupKernel> kernel) {
   HEDDLE_TRY(CompiledNodes aten, AtenBackend(plan).Compile(node));
   return std::unique_ptr<Step>(
-      std::make_unique<AddRowsStep>(plan, node, add, std::move(kernel), std::move(aten.step)));
+      std::make_unique<IndexAddStep>(plan, node, add, std::move(kernel), std::move(aten.step)));
 }
 
 }  // namespace heddle::run
