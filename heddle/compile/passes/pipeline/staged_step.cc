@@ -17,19 +17,12 @@ StagedStep::StagedStep(const Module& module, const Graph& step, const StagePlace
       stage_(step.node_count(), kAnywhere),
       late_(step.node_count()),
       gathers_(step.node_count()),
-      readers_(step.value_count()),
+      uses_(step),
       home_(step.value_count(), kAnywhere),
       shared_(step.value_count()),
       summed_(step.value_count()),
       forward_reads_(places.count()),
-      backward_reads_(places.count()) {
-  for (NodeId id : step.nodes()) {
-    for (ValueId v : step.operands(id)) {
-      if (v) ++readers_[v.index()];
-    }
-  }
-  for (const Output& output : step.outputs()) ++readers_[output.value.index()];
-}
+      backward_reads_(places.count()) {}
 
 Result<StagedStep> StagedStep::Find(const Module& module, const Graph& step,
                                     const StagePlaces& places) {
@@ -103,13 +96,13 @@ void StagedStep::FollowGradient(const Output& output, const Weights& weights) {
 // of the whole step, so the first of them ends the reduction.
 void StagedStep::AddReduction(std::span<const NodeId> path, ValueId grad) {
   GroupReduction reduction{path.empty() ? grad : graph_.operands(path[0])[0], grad, {}};
-  if (!path.empty() && readers_[reduction.sum.index()] > 1) return;
+  if (!path.empty() && HasOtherReaders(reduction.sum)) return;
   for (NodeId node : path) {
     // A launch of several tensors is not divided.
     if (graph_.operands(node).size() > 1) return;
     reduction.nodes.push_back(node);
     reduction.grad = graph_[node].first_result;
-    if (readers_[reduction.grad.index()] > 1) break;
+    if (HasOtherReaders(reduction.grad)) break;
   }
   if (graph_.types().is_async(graph_.type(reduction.grad))) return;
   reductions_.push_back(std::move(reduction));

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heddle/core/analysis/layers.h"
+#include "heddle/core/analysis/uses.h"
 #include "heddle/core/analysis/weights.h"
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
@@ -81,6 +82,10 @@ class StagedStep {
   void FindStages();
   void FollowGradient(const Output& output, const Weights& weights);
   void AddReduction(std::span<const NodeId> path, ValueId grad);
+  // Whether a node reads the value besides one reader, or the step returns it.
+  bool HasOtherReaders(ValueId value) const {
+    return uses_.of(value).size() + (uses_.is_output(value) ? 1 : 0) > 1;
+  }
   bool ReducesOverBatch(NodeId node) const;
   void FindGathers(const Weights& weights);
   void FindParams(const Weights& weights);
@@ -106,8 +111,7 @@ class StagedStep {
   std::vector<int32_t> stage_;
   std::vector<bool> late_;
   std::vector<bool> gathers_;
-  // By value: the number of its uses.
-  std::vector<uint32_t> readers_;
+  Uses uses_;
   std::vector<GroupReduction> reductions_;
   std::vector<int32_t> param_home_;
   std::vector<int32_t> home_;
