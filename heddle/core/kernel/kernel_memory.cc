@@ -4,6 +4,7 @@
 
 #include "heddle/core/analysis/liveness.h"
 #include "heddle/core/kernel/element.h"
+#include "heddle/core/kernel/loss.h"
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
 #include "heddle/core/kernel/weight_copies.h"
@@ -167,9 +168,7 @@ class MemoryOfLaunches {
     StorageId gradient = liveness_.of(graph_[run->gradient].first_result);
     for (size_t i = 0; i < run->count; ++i) {
       NodeId node(first.index() + i);
-      bool other = std::ranges::find(run->before, node) != run->before.end() ||
-                   std::ranges::find(run->after, node) != run->after.end();
-      if (other || graph_.op(node).effect() == Effect::kView) continue;
+      if (graph_.op(node).effect() == Effect::kView) continue;
       for (ValueId result : graph_.results(node)) {
         StorageId id = liveness_.of(result);
         if (id != gradient && result != graph_[run->forward].first_result)

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "heddle/core/kernel/index_add.h"
+#include "heddle/core/kernel/loss.h"
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
 #include "heddle/core/kernel/weight_copies.h"
@@ -88,15 +89,7 @@ class LaunchLister {
   }
 
   void AddLoss(NodeId first, const LossRun& run) {
-    for (NodeId node : run.before) AddNode(node);
-    KernelLaunch launch{"loss", "rows", {}, BytesOf(run.logits) * 2};
-    for (NodeId node : NodesFrom(first, run.count)) {
-      bool other = std::ranges::find(run.before, node) != run.before.end() ||
-                   std::ranges::find(run.after, node) != run.after.end();
-      if (!other) launch.nodes.push_back(node);
-    }
-    launches_.push_back(std::move(launch));
-    for (NodeId node : run.after) AddNode(node);
+    launches_.push_back({"loss", "rows", NodesFrom(first, run.count), BytesOf(run.logits) * 2});
   }
 
   void AddGroup(size_t g) {

@@ -16,35 +16,6 @@
 
 namespace heddle {
 
-// The loss, forward and backward: a cast of bf16 logits to f32, _log_softmax, nll_loss_forward with
-// a sum, nll_loss_backward, _log_softmax_backward_data, a cast to bf16, and views between them.
-struct LossRun {
-  size_t count = 0;
-  ValueId logits;
-  ValueId labels;
-  // The gradient of the sum.
-  ValueId scale;
-  // The nodes that compute the sum and the gradient of the logits.
-  NodeId forward;
-  NodeId gradient;
-  int64_t rows = 0;
-  int64_t columns = 0;
-  int64_t ignored = 0;
-  // Whether no later node needs the logits, so that the gradient may overwrite them.
-  bool in_place = false;
-  // Other nodes, in order: nodes that the scale may depend on, and nodes that read the loss.
-  std::vector<NodeId> before;
-  std::vector<NodeId> after;
-  // Values whose shape is all that nodes before the kernel use, and that exist after it.
-  std::vector<ValueId> shapes;
-};
-// Returns the run that begins with node `first`, which casts the logits.
-std::optional<LossRun> FindLossRun(const Graph& graph, const Uses& uses, const Liveness& liveness,
-                                   NodeId first);
-
-// By node: whether it belongs to a loss. These nodes keep their positions.
-std::vector<bool> NodesOfLosses(const Graph& graph, const Uses& uses, const Liveness& liveness);
-
 // Consecutive updates by fused AdamW, either each with the multiplication that clips its gradient,
 // or none with one. All have the same rate, step and numbers.
 struct AdamWRun {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "heddle/core/analysis/liveness.h"
+#include "heddle/core/kernel/loss.h"
 #include "heddle/core/kernel/runs.h"
 #include "heddle/core/ops/ops.h"
 

@@ -64,28 +64,59 @@ graph @g(%a: f32[4,6], %b: f32[5], %am: f32[4,6], %bm: f32[5], %av: f32[4,6], %b
 }
 )";
 
-// Returns the run of a loss in a text, from the node of %wide.
+// Returns the run of a loss in a text, after its nodes became neighbours.
 std::optional<LossRun> LossOf(const std::string& text) {
   Module module = Parsed(text);
-  const Graph& graph = module.graphs[0];
+  const Graph graph = GatherLosses(std::move(module.graphs[0]));
   for (NodeId node : graph.nodes()) {
     if (auto run = FindLossRun(graph, Uses(graph), Liveness(graph), node)) return run;
   }
   return std::nullopt;
 }
 
-TEST(LossRun, IsFoundWithTheNodesBetween) {
+TEST(LossRun, IsFoundAroundOtherNodes) {
   std::optional<LossRun> run = LossOf(kLoss);
   ASSERT_TRUE(run);
-  EXPECT_EQ(run->count, 14u);
+  EXPECT_EQ(run->count, 8u);
   EXPECT_EQ(run->rows, 6);
   EXPECT_EQ(run->columns, 16);
   EXPECT_EQ(run->ignored, -100);
   EXPECT_TRUE(run->in_place);
-  // view, ne, sum, ones_like, div; and the division of the loss.
-  EXPECT_EQ(run->before.size(), 5u);
-  EXPECT_EQ(run->after.size(), 1u);
-  EXPECT_EQ(run->shapes.size(), 1u);
+}
+
+// As planned for two ranks: the number of tokens is added before the loss, the loss after it.
+const std::string kLossOfTwoRanks = Replaced(
+    Replaced(Replaced(kLoss, "local\n", "local\nmesh [dp=2]\n"), "  %count = aten.sum(%ne)\n",
+             "  %own = aten.sum(%ne)\n"
+             "  %count! = comm.all_reduce(%own, over=[dp], why=loss)\n"
+             "  %count = comm.wait(%count!)\n"),
+    "  %one = aten.ones_like(%div)\n",
+    "  %mean! = comm.all_reduce(%div, over=[dp], why=loss)\n"
+    "  %mean = comm.wait(%mean!)\n"
+    "  %one = aten.ones_like(%mean)\n");
+
+TEST(LossRun, IsFoundAroundCollectives) {
+  Module module = Parsed(kLossOfTwoRanks);
+  Graph graph = GatherLosses(module.graphs[0]);
+  std::string order;
+  for (NodeId node : graph.nodes())
+    order += std::string(graph.name(graph[node].first_result)) + " ";
+  EXPECT_EQ(order,
+            "logits targets ne own count! count one scale wide rows logp sum nll back shaped grad "
+            "div mean! mean ");
+  std::optional<LossRun> run = LossOf(kLossOfTwoRanks);
+  ASSERT_TRUE(run);
+  EXPECT_EQ(run->count, 8u);
+  // The launches of a communicator would change places.
+  std::string swapped =
+      Replaced(Replaced(kLossOfTwoRanks, "  %div = aten.div.Tensor(%sum, %count)\n", ""),
+               "  %own = aten.sum(%ne)\n",
+               "  %total! = comm.all_reduce(%sum, over=[dp], why=loss)\n"
+               "  %total = comm.wait(%total!)\n"
+               "  %own = aten.sum(%ne)\n");
+  swapped = Replaced(swapped, "comm.all_reduce(%div", "comm.all_reduce(%count");
+  swapped = Replaced(swapped, "(%div, %grad", "(%total, %grad");
+  EXPECT_FALSE(LossOf(swapped));
 }
 
 TEST(LossRun, LeavesLogitsThatAreNeeded) {
@@ -191,6 +222,8 @@ TEST(KernelBackend, RunsALossWithTheSameBits) {
   ExpectSameBits(Replaced(kLoss, "%grad, %count)", "%grad, %logits)"), inputs, true, 1);
   // Without a kernel ATen runs all nodes.
   ExpectSameBits(kLoss, inputs, false, 1);
+  // Backward needs only the shape of the loss.
+  ExpectSameBits(Replaced(kLoss, "ones_like(%div)", "zeros_like(%div)"), inputs, true, 1);
 }
 
 TEST(KernelBackend, RunsUpdatesWithTheSameBits) {

@@ -17,35 +17,16 @@
 namespace heddle::run {
 namespace {
 
-using Steps = std::vector<std::unique_ptr<Step>>;
-
 class LossStep : public Step {
  public:
-  LossStep(const RunPlan& plan, LossRun run, std::unique_ptr<LossKernel> kernel, Steps before,
-           Steps after)
-      : Step(Turn::kAlone),
-        plan_(plan),
-        run_(std::move(run)),
-        kernel_(std::move(kernel)),
-        before_(std::move(before)),
-        after_(std::move(after)) {}
+  LossStep(const RunPlan& plan, LossRun run, std::unique_ptr<LossKernel> kernel)
+      : Step(Turn::kAlone), plan_(plan), run_(run), kernel_(std::move(kernel)) {}
 
-  void Run(size_t at, Tensors& values, Scratch& scratch) const override {
+  void Run(size_t, Tensors& values, Scratch&) const override {
     const Graph& graph = plan_.graph();
     auto tensor = [&](ValueId value) { return plan_.slots().TensorsOf(value, values)[0]; };
-    at::TensorOptions options = tensor(run_.logits).options();
-    for (ValueId value : run_.shapes) {
-      TypeId type = graph.type(value);
-      std::span<const Dim> dims = graph.types().dims(type);
-      at::ScalarType element = ToScalarType(graph.types().dtype(type));
-      plan_.slots().Set(value, at::empty({dims.data(), dims.size()}, options.dtype(element)),
-                        values);
-    }
-    for (size_t i = 0; i < before_.size(); ++i) {
-      before_[i]->Run(at, values, scratch);
-      if (Launches(run_.before[i])) scratch.EndLaunch();
-    }
     at::Tensor logits = tensor(run_.logits).contiguous();
+    at::TensorOptions options = logits.options();
     at::Tensor gradient = run_.in_place ? logits : at::empty_like(logits);
     at::Tensor picked = at::empty({run_.rows}, options.dtype(at::kFloat));
     at::Tensor kinds = at::empty({run_.rows}, options.dtype(at::kLong));
@@ -54,25 +35,16 @@ class LossStep : public Step {
     // ATen adds rows with one class in the same order as rows with many.
     auto [sum, weight] = at::nll_loss_forward(picked.view({run_.rows, 1}), kinds, {},
                                               at::Reduction::Sum, run_.ignored);
-    ValueId loss = graph[run_.forward].first_result;
-    plan_.slots().Set(loss, std::move(sum), values);
-    for (size_t i = 0; i < after_.size(); ++i) {
-      if (Launches(run_.after[i])) scratch.EndLaunch();
-      after_[i]->Run(at, values, scratch);
-    }
+    plan_.slots().Set(graph[run_.forward].first_result, std::move(sum), values);
     ValueId result = graph[run_.gradient].first_result;
     std::span<const Dim> dims = graph.types().dims(graph.type(result));
     plan_.slots().Set(result, gradient.view({dims.data(), dims.size()}), values);
   }
 
  private:
-  bool Launches(NodeId node) const { return plan_.graph().op(node).effect() != Effect::kView; }
-
   const RunPlan& plan_;
   LossRun run_;
   std::unique_ptr<LossKernel> kernel_;
-  Steps before_;
-  Steps after_;
 };
 
 // The steps of groups, by first node.
@@ -187,7 +159,7 @@ class KernelBackend : public Backend {
 
   Result<CompiledNodes> Compile(NodeId first) override {
     if (std::optional<LossRun> loss = FindLossRun(plan_.graph(), uses_, liveness_, first))
-      return CompileLoss(*std::move(loss));
+      return CompileLoss(*loss);
     if (auto group = groups_.find(first); group != groups_.end() && group->second.first)
       return CompiledNodes{std::move(group->second.first), group->second.second};
     if (std::optional<MatmulShape> shape = MatmulShapeOf(plan_.graph(), first))
@@ -212,15 +184,10 @@ class KernelBackend : public Backend {
     return CompiledNodes{std::move(step)};
   }
 
-  Result<CompiledNodes> CompileLoss(LossRun run) {
+  CompiledNodes CompileLoss(const LossRun& run) {
     std::unique_ptr<LossKernel> kernel = kernels_.Loss(run);
-    if (!kernel) return CompiledNodes{};
-    HEDDLE_TRY(Steps before, CompileWithAten(plan_, run.before));
-    HEDDLE_TRY(Steps after, CompileWithAten(plan_, run.after));
-    size_t count = run.count;
-    return CompiledNodes{std::make_unique<LossStep>(plan_, std::move(run), std::move(kernel),
-                                                    std::move(before), std::move(after)),
-                         count};
+    if (!kernel) return {};
+    return {std::make_unique<LossStep>(plan_, run, std::move(kernel)), run.count};
   }
 
   const RunPlan& plan_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "heddle/core/kernel/index_add.h"
+#include "heddle/core/kernel/loss.h"
 #include "heddle/core/kernel/program.h"
 #include "heddle/core/kernel/runs.h"
 #include "heddle/run/cuda/blas_lt.h"
