@@ -35,11 +35,6 @@ Status JobRun::CompileGraphs(bool for_training) {
   graphs.measure = for_training;
   graphs.on_compiled = [this](const compile::CompileReport& report) { observer_.Compiled(report); };
   HEDDLE_TRY(compiled_, CompileStep(graphs));
-  if (has_pipeline() && !device_.is_cpu() && processes_)
-    return Error(Diag::kUsage,
-                 "a pipeline of several processes runs on the CPU only yet; use {}=cpu, or run all "
-                 "coordinates in one process, without --nproc",
-                 kDeviceFlag);
   return Done{};
 }
 

@@ -16,7 +16,7 @@ def main():
         print("skipped: no GPU")
         return 77
     failed = []
-    for script in ("graphs.py", "faults.py", "repeat.py", "tune.py", "verify.py"):
+    for script in ("graphs.py", "faults.py", "repeat.py", "tune.py", "verify.py", "processes.py"):
         begin = time.time()
         code = subprocess.run([sys.executable, os.path.join(HERE, script), heddle]).returncode
         print(f"{script}: {'ok' if code == 0 else f'exit code {code}'}, {time.time() - begin:.0f} s", flush=True)

@@ -24,10 +24,10 @@ SCHEDULES = ("GPipe", "ZB-H1", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroB
 DP2, DP4 = ([f"--parallelism.data_parallel_shard_degree={degree}"] for degree in (2, 4))
 DOCUMENTS = "--training.document_attention"
 BF16, F32 = "--precision=bf16", "--precision=f32"
-# How a rank runs a step. graphs.py compares accumulation.
+# How a rank runs a step. The budget follows from the step.
 WAYS = {"": [], "graphs off": ["--runtime.graph=off"], "kernels off": ["--runtime.kernels=off"],
-        "checkpointing": ["--activation_checkpoint.mode=full"], "budget": [],
-        "4 ranks": DP4}
+        "accumulation": ["--training.global_batch_size=4"], "checkpointing": ["--activation_checkpoint.mode=full"],
+        "budget": ["--training.seq_len=1024"], "4 ranks": DP4}
 
 
 def pipeline(degree, schedule, *flags):

@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/record_function.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -157,6 +158,8 @@ class ProcessTransport::Moving : public Pending {
     try {
       std::vector<at::Tensor> tensors{received_.defined() ? received_ : sent_};
       if (tensors[0].numel() == 0) return;
+      // NCCL has no complex types.
+      if (tensors[0].is_complex()) tensors[0] = at::view_as_real(tensors[0]);
       work_ = received_.defined() ? group_.group->recv(tensors, 0, group_.tag)
                                   : group_.group->send(tensors, 1, group_.tag);
       group_.tag = (group_.tag + 1) % kTags;
@@ -218,6 +221,20 @@ Result<ProcessTransport::Group> ProcessTransport::Join(std::vector<int64_t> memb
   return group;
 }
 
+// NCCL connects two ranks during their first transfer, which blocks the host until both have begun
+// it. A step uses edges in different orders on different ranks, so each edge makes its first
+// transfer here, in an order that all ranks share.
+Status ProcessTransport::Open(Group& edge, const std::string& what, c10::DeviceType device) {
+  const bool sends = edge.group->getRank() == 0;
+  at::Tensor token = at::empty({1}, at::TensorOptions(device));
+  try {
+    Moving(*this, edge, sends ? token : at::Tensor(), sends ? at::Tensor() : token).Finish();
+  } catch (const std::exception& error) {
+    return Error(Diag::kPeers, "rank {} cannot open {}: {}", peers_.rank(), what, error.what());
+  }
+  return Done{};
+}
+
 Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(Peers& peers,
                                                                     const Module& module,
                                                                     c10::DeviceType device) {
@@ -245,10 +262,11 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(Peers& peers
   for (auto [from, to] : Edges(module)) {
     std::vector<int64_t> ends = {ranks[from], ranks[to]};
     if (std::ranges::find(ends, peers.rank()) == ends.end()) continue;
-    HEDDLE_TRY(
-        Group group,
-        transport->Join(ends, fmt::format("edge/{}/{}/{}", number, ends[0], ends[1]),
-                        fmt::format("the edge from rank {} to rank {}", ends[0], ends[1]), device));
+    const std::string what = fmt::format("the edge from rank {} to rank {}", ends[0], ends[1]);
+    HEDDLE_TRY(Group group,
+               transport->Join(ends, fmt::format("edge/{}/{}/{}", number, ends[0], ends[1]), what,
+                               device));
+    if (device != c10::kCPU) HEDDLE_RETURN_IF_ERROR(transport->Open(group, what, device));
     transport->edges_.emplace(std::pair(ends[0], ends[1]), std::move(group));
   }
   return transport;

@@ -52,6 +52,8 @@ class ProcessTransport : public Transport, public Transfers {
   // Joins the group of `members`, which `what` describes. `prefix` distinguishes it from others.
   Result<Group> Join(std::vector<int64_t> members, const std::string& prefix,
                      const std::string& what, c10::DeviceType device);
+  // Makes the first transfer of an edge between GPUs.
+  Status Open(Group& edge, const std::string& what, c10::DeviceType device);
   // Describes why a launch of the group failed, with the ranks that do not answer, if known.
   std::string Explain(const Group& group, const std::exception& error);
 
