@@ -25,6 +25,7 @@
 #include "heddle/run/launch/launcher.h"
 #include "heddle/run/models/model.h"
 #include "heddle/run/runtime/process/group.h"
+#include "heddle/run/runtime/process/own_address.h"
 #include "heddle/run/runtime/process/process_transport.h"
 #include "heddle/run/runtime/rank_program.h"
 #include "heddle/run/train/exact.h"
@@ -131,13 +132,12 @@ int RunGatherRank(const run::PeerAddress& address) {
   Module module = *ParseModule(kBucket, "bench", Ops());
   const Graph& graph = module.graphs[0];
   std::unique_ptr<run::Peers> peers = *run::Peers::Meet(address, std::chrono::milliseconds(60000));
-  run::Communicators communicators(module.mesh, graph);
-  auto transport = *run::ProcessTransport::Connect(*peers, module.mesh, communicators, c10::kCPU);
+  auto transport = *run::ProcessTransport::Connect(*peers, module, c10::kCPU);
   run::RankProgram compiled =
       *run::RankProgram::Compile(module, graph, {.ranks = {address.rank}, .transport = transport});
   auto store = c10::make_intrusive<c10d::PrefixStore>("bare", peers->store());
-  run::GroupPtr bare =
-      run::MakeGlooGroup(store, address.rank, address.world_size, peers->timeout());
+  run::GroupPtr bare = run::MakeGlooGroup(store, address.rank, address.world_size, peers->timeout(),
+                                          *run::OwnAddresses(*peers));
   std::vector<at::Tensor> inputs;
   int64_t elements = 0;
   for (const Input& input : graph.inputs()) {

@@ -85,7 +85,8 @@ int RunWorker(const std::string& fate) {
   run::PeerAddress address = **run::PeerAddress::FromEnvironment();
   if (fate == "missing" && address.rank == 1) return 0;
   // Only ranks that wait for a lost one need a short timeout.
-  bool waits = fate != "well" && fate != "other";
+  bool waits = fate != "well" && fate != "other" && fate != "interface";
+  if (fate == "interface" && address.rank == 1) ::setenv("GLOO_SOCKET_IFNAME", "lo,none7", 1);
   Result<std::unique_ptr<run::Peers>> met =
       run::Peers::Meet(address, waits ? milliseconds(5000) : std::chrono::minutes(5));
   if (!met.ok()) return Complain(met.diagnostics());
@@ -188,6 +189,19 @@ TEST(Processes, SayWhoDiffers) {
   EXPECT_NE(ran.err.find("rank 1 differs from rank 0 in its settings"), std::string::npos)
       << ran.err;
   EXPECT_NE(ran.err.find("`batch 4 x 64`, rank 0 has `batch 8 x 64`"), std::string::npos)
+      << ran.err;
+}
+
+TEST(Processes, SayWhoHasNoInterface) {
+  Ran ran = RunJobOfFour("interface");
+  EXPECT_EQ(ran.end.code, kFault) << "signal " << ran.end.signal << "\n" << ran.err;
+  for (int rank : {0, 1, 2, 3}) {
+    std::string line = fmt::format("[rank {}] ", rank);
+    EXPECT_NE(ran.err.find(line), std::string::npos) << ran.err;
+  }
+  EXPECT_NE(
+      ran.err.find("rank 1: GLOO_SOCKET_IFNAME is `lo,none7`, but no interface `none7` is up"),
+      std::string::npos)
       << ran.err;
 }
 

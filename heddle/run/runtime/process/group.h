@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -11,10 +13,12 @@ namespace heddle::run {
 
 using GroupPtr = c10::intrusive_ptr<c10d::Backend>;
 
-// Creates a group of `size` ranks, of which this process is `rank`. Throws what c10d throws.
+// Creates a group of `size` ranks, of which this process is `rank`. It accepts connections of the
+// others at `addresses`. Throws what c10d throws.
 GroupPtr MakeGlooGroup(const StorePtr& store, int64_t rank, int64_t size,
-                       std::chrono::milliseconds timeout);
-// The same between GPUs. Throws if libtorch was built without NCCL.
+                       std::chrono::milliseconds timeout,
+                       const std::vector<std::string>& addresses);
+// The same between GPUs. NCCL chooses the interface. Throws if libtorch was built without NCCL.
 GroupPtr MakeNcclGroup(const StorePtr& store, int64_t rank, int64_t size,
                        std::chrono::milliseconds timeout);
 

@@ -40,7 +40,6 @@ Result<std::optional<PeerAddress>> PeerAddress::FromEnvironment() {
   if (const char* host = std::getenv("MASTER_ADDR")) address.host = host;
   if (const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE"))
     address.rank_0_serves = std::string_view(agent) != "True";
-  if (const char* attempt = std::getenv("TORCHELASTIC_RESTART_COUNT")) address.attempt = attempt;
   return std::optional(address);
 }
 

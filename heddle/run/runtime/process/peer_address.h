@@ -14,10 +14,9 @@ struct PeerAddress {
   int64_t local_rank = 0;
   std::string host = "127.0.0.1";
   int64_t port = 29500;
-  // Whether rank 0 opens the store. Otherwise the launcher has opened it.
+  // Whether rank 0 opens the store. Otherwise the launcher has opened it, and may restart the ranks
+  // with the same store.
   bool rank_0_serves = true;
-  // Number of restarts of the job by the launcher. The ranks meet again after each.
-  std::string attempt = "0";
 
   // Reads RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun sets them. Returns
   // nullopt if RANK is not set. Fails if they are inconsistent.

@@ -56,6 +56,11 @@ std::string Difference(std::string_view mine, std::string_view first) {
   return text;
 }
 
+Failure LostStore(const PeerAddress& address, const Watch& watch, const std::exception& error) {
+  return Error(Diag::kPeers, "rank {} lost the store of {}: {}", address.rank,
+               address.rank_0_serves ? watch.NameOf(0) : "the launcher", C10dErrorMessage(error));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseconds timeout,
@@ -66,9 +71,8 @@ Result<std::unique_ptr<Peers>> Peers::Meet(const PeerAddress& address, milliseco
   QuietC10d();
   HEDDLE_TRY(Connections made, Rendezvous(address, timeout, notice));
   std::unique_ptr<Peers> peers(new Peers(address, timeout, std::move(made.store)));
-  std::string holder = address.rank_0_serves ? "rank 0" : "the launcher";
-  peers->watch_ =
-      std::make_unique<Watch>(std::move(made.watched), holder, address.rank, address.world_size);
+  peers->watch_ = std::make_unique<Watch>(std::move(made.watched), address.rank_0_serves,
+                                          address.rank, std::move(made.hosts));
   return peers;
 }
 
@@ -102,7 +106,7 @@ Result<std::vector<std::string>> Peers::Exchange(const std::string& text) {
       said.push_back(FromStore(bytes));
     return said;
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
+    return LostStore(address_, *watch_, error);
   }
 }
 
@@ -110,7 +114,7 @@ Status Peers::Announce(const std::string& topic, const std::string& text) {
   try {
     store_->compareSet("announced/" + topic, ToStore(""), ToStore(text));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
+    return LostStore(address_, *watch_, error);
   }
   return Done{};
 }
@@ -121,7 +125,7 @@ Result<std::optional<std::string>> Peers::Announced(const std::string& topic) {
     if (!store_->check({key})) return std::optional<std::string>();
     return std::optional(FromStore(store_->get(key)));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} lost the store: {}", rank(), C10dErrorMessage(error));
+    return LostStore(address_, *watch_, error);
   }
 }
 
@@ -152,8 +156,8 @@ Status Peers::Agree(const std::string& topic, const std::string& lines) {
     store_->wait({verdict_key}, timeout_ + kSlack);
     verdict = FromStore(store_->get(verdict_key));
   } catch (const std::exception& error) {
-    return Error(Diag::kPeers, "rank {} heard nothing from rank 0 about the {}: {}", rank(), topic,
-                 C10dErrorMessage(error));
+    return Error(Diag::kPeers, "rank {} heard nothing from {} about the {}: {}", rank(),
+                 watch_->NameOf(0), topic, C10dErrorMessage(error));
   }
   if (verdict.empty()) return Done{};
   return Error(Diag::kPeers, "{}", verdict);

@@ -26,6 +26,8 @@ class Peers {
   int64_t rank() const { return address_.rank; }
   int64_t world_size() const { return address_.world_size; }
   int64_t local_rank() const { return address_.local_rank; }
+  // MASTER_ADDR.
+  const std::string& host() const { return address_.host; }
   std::chrono::milliseconds timeout() const { return timeout_; }
   const StorePtr& store() const { return store_; }
   Watch& watch() { return *watch_; }

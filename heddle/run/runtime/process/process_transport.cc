@@ -12,6 +12,8 @@
 
 #include "heddle/core/ir/program.h"
 #include "heddle/core/ops/ops.h"
+#include "heddle/run/runtime/process/own_address.h"
+#include "heddle/run/runtime/process/within.h"
 
 namespace heddle::run {
 namespace {
@@ -203,17 +205,28 @@ std::set<std::pair<size_t, size_t>> Edges(const Module& module) {
 
 }  // namespace
 
+GroupPtr ProcessTransport::JoinGloo(const StorePtr& store, int64_t own, int64_t size) const {
+  // Gloo tries to connect several times, and waits for the whole timeout each time.
+  auto make = [store, own, size, timeout = peers_.timeout(), addresses = addresses_] {
+    return MakeGlooGroup(store, own, size, timeout, addresses);
+  };
+  std::optional<GroupPtr> group = Within<GroupPtr>(peers_.timeout(), make);
+  if (!group)
+    throw std::runtime_error(fmt::format("no connection within {} ms", peers_.timeout().count()));
+  return *std::move(group);
+}
+
 Result<ProcessTransport::Group> ProcessTransport::Join(std::vector<int64_t> members,
                                                        const std::string& prefix,
-                                                       const std::string& what,
-                                                       c10::DeviceType device) {
+                                                       const std::string& what) {
   Group group;
   group.members = std::move(members);
   auto own = std::ranges::find(group.members, peers_.rank()) - group.members.begin();
+  auto size = static_cast<int64_t>(group.members.size());
   auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, peers_.store());
   try {
-    group.group = (device == c10::kCPU ? MakeGlooGroup : MakeNcclGroup)(
-        store, own, static_cast<int64_t>(group.members.size()), peers_.timeout());
+    group.group = device_ == c10::kCPU ? JoinGloo(store, own, size)
+                                       : MakeNcclGroup(store, own, size, peers_.timeout());
   } catch (const std::exception& error) {
     return Error(Diag::kPeers, "rank {} cannot join {}: {}", peers_.rank(), what,
                  Explain(group, error));
@@ -224,9 +237,9 @@ Result<ProcessTransport::Group> ProcessTransport::Join(std::vector<int64_t> memb
 // NCCL connects two ranks during their first transfer, which blocks the host until both have begun
 // it. A step uses edges in different orders on different ranks, so each edge makes its first
 // transfer here, in an order that all ranks share.
-Status ProcessTransport::Open(Group& edge, const std::string& what, c10::DeviceType device) {
+Status ProcessTransport::Open(Group& edge, const std::string& what) {
   const bool sends = edge.group->getRank() == 0;
-  at::Tensor token = at::empty({1}, at::TensorOptions(device));
+  at::Tensor token = at::empty({1}, at::TensorOptions(device_));
   try {
     Moving(*this, edge, sends ? token : at::Tensor(), sends ? at::Tensor() : token).Finish();
   } catch (const std::exception& error) {
@@ -239,7 +252,10 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(Peers& peers
                                                                     const Module& module,
                                                                     c10::DeviceType device) {
   const Mesh& mesh = module.mesh;
-  std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers));
+  std::shared_ptr<ProcessTransport> transport(new ProcessTransport(peers, device));
+  if (device == c10::kCPU) {
+    HEDDLE_TRY(transport->addresses_, OwnAddresses(peers));
+  }
   // Programs of several coordinates have different numbers of communicators.
   int64_t number = peers.NextNumber();
   Communicators communicators(mesh, ProgramOf(module, peers.rank()));
@@ -250,7 +266,7 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(Peers& peers
         fmt::format("group/{}/{}/{}", number, transport->groups_.size(), members[0]);
     HEDDLE_TRY(Group group,
                transport->Join(std::move(members), prefix,
-                               fmt::format("communicator {}", Format(mesh, communicator)), device));
+                               fmt::format("communicator {}", Format(mesh, communicator))));
     group.sends_directly = device == c10::kCPU;
     transport->groups_.push_back(std::move(group));
   }
@@ -264,9 +280,8 @@ Result<std::shared_ptr<ProcessTransport>> ProcessTransport::Connect(Peers& peers
     if (std::ranges::find(ends, peers.rank()) == ends.end()) continue;
     const std::string what = fmt::format("the edge from rank {} to rank {}", ends[0], ends[1]);
     HEDDLE_TRY(Group group,
-               transport->Join(ends, fmt::format("edge/{}/{}/{}", number, ends[0], ends[1]), what,
-                               device));
-    if (device != c10::kCPU) HEDDLE_RETURN_IF_ERROR(transport->Open(group, what, device));
+               transport->Join(ends, fmt::format("edge/{}/{}/{}", number, ends[0], ends[1]), what));
+    if (device != c10::kCPU) HEDDLE_RETURN_IF_ERROR(transport->Open(group, what));
     transport->edges_.emplace(std::pair(ends[0], ends[1]), std::move(group));
   }
   return transport;
@@ -288,8 +303,11 @@ std::string ProcessTransport::Explain(const Group& group, const std::exception& 
     missing = peers_.watch().Missing(all);
   }
   return fmt::format("{}; participating ranks: {}; c10d reports: {}",
-                     missing.empty() ? "it did not complete, although all ranks answer" : missing,
-                     fmt::join(group.members, ", "), C10dErrorMessage(error));
+                     missing.empty()
+                         ? "it did not complete, although all ranks answer; two of them "
+                           "may not reach each other"
+                         : missing,
+                     peers_.watch().NamesOf(group.members), C10dErrorMessage(error));
 }
 
 std::unique_ptr<Pending> ProcessTransport::Start(NodeId, CommunicatorId communicator,

@@ -48,16 +48,21 @@ class ProcessTransport : public Transport, public Transfers {
   class Launched;
   class Moving;
 
-  explicit ProcessTransport(Peers& peers) : peers_(peers) {}
+  ProcessTransport(Peers& peers, c10::DeviceType device) : peers_(peers), device_(device) {}
+  // Throws if not all members are connected within the timeout.
+  GroupPtr JoinGloo(const StorePtr& store, int64_t own, int64_t size) const;
   // Joins the group of `members`, which `what` describes. `prefix` distinguishes it from others.
   Result<Group> Join(std::vector<int64_t> members, const std::string& prefix,
-                     const std::string& what, c10::DeviceType device);
+                     const std::string& what);
   // Makes the first transfer of an edge between GPUs.
-  Status Open(Group& edge, const std::string& what, c10::DeviceType device);
+  Status Open(Group& edge, const std::string& what);
   // Describes why a launch of the group failed, with the ranks that do not answer, if known.
   std::string Explain(const Group& group, const std::exception& error);
 
   Peers& peers_;
+  c10::DeviceType device_;
+  // Where this rank accepts connections, on CPUs.
+  std::vector<std::string> addresses_;
   bool failed_ = false;
   // By communicator.
   std::vector<Group> groups_;

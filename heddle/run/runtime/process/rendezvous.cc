@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "heddle/core/base/text.h"
+#include "heddle/run/runtime/process/own_address.h"
 #include "heddle/run/runtime/process/watch.h"
 #include "heddle/run/runtime/process/within.h"
 
@@ -29,12 +31,19 @@ constexpr const char* kDoubled = "doubled";
 // reason.
 constexpr const char* kCame = "came";
 constexpr const char* kLeft = "left";
+// Rounds of the job: how many have begun, and whether one has.
+constexpr const char* kNewestRound = "rounds";
+constexpr const char* kBegun = "begun";
+// In a round, rank 0 has seen all ranks.
+constexpr const char* kComplete = "complete";
 
-std::string ThisProcess() {
+std::string ThisHost() {
   char host[128] = "an unknown host";
   ::gethostname(host, sizeof host - 1);
-  return fmt::format("process {} on {}", ::getpid(), host);
+  return host;
 }
+
+std::string ClaimOf(int64_t rank) { return fmt::format("claim/{}", rank); }
 
 // Shared by the caller and the thread that talks to the store. The store may never answer, so the
 // thread may outlive the caller.
@@ -53,6 +62,10 @@ struct Progress {
 };
 
 // One rank's part in the rendezvous.
+//
+// A launcher may restart the ranks with the same store, which then has the keys of ended processes.
+// Launchers on several machines may count restarts differently. So rank 0 begins a round, and the
+// others join the newest one until rank 0 has confirmed it.
 class Arrival {
  public:
   Arrival(const PeerAddress& address, milliseconds timeout, std::shared_ptr<Progress> progress)
@@ -71,14 +84,14 @@ class Arrival {
                                               std::max(Left(), milliseconds(100))));
     progress_->WaitsFor("");
     try {
-      store->add(kCame, 1);
-      HEDDLE_RETURN_IF_ERROR(Claim(*store));
-      HEDDLE_RETURN_IF_ERROR(WaitForAll(*store));
+      HEDDLE_TRY(int64_t round, Join(store));
+      store = InRound(store, round);
+      std::vector<std::string> hosts = Hosts(*store);
+      return Connections{std::move(store), InRound(watched, round), std::move(hosts)};
     } catch (const std::exception& error) {
-      return Error(Diag::kPeers, "rank {} lost the store: {}", address_.rank,
-                   C10dErrorMessage(error));
+      return Error(Diag::kPeers, "rank {} lost the store of {}: {}", address_.rank,
+                   address_.rank_0_serves ? "rank 0" : "the launcher", C10dErrorMessage(error));
     }
-    return Connections{std::move(store), std::move(watched)};
   }
 
  private:
@@ -99,39 +112,72 @@ class Arrival {
     return *std::move(first);
   }
 
-  // Registers this process for its rank. The first process gets the rank.
-  Status Claim(c10d::Store& store) const {
-    std::string self = ThisProcess();
+  static StorePtr InRound(const StorePtr& store, int64_t round) {
+    return c10::make_intrusive<c10d::PrefixStore>(std::to_string(round), store);
+  }
+
+  // The newest round that has begun. A store of rank 0 has only round 0.
+  int64_t NewestRound(c10d::Store& store) const {
+    return address_.rank_0_serves ? 0 : store.add(kNewestRound, 0);
+  }
+
+  // Joins the newest round, and newer ones that begin meanwhile. Returns the one with all ranks.
+  Result<int64_t> Join(const StorePtr& job) {
+    if (address_.rank == 0 && !address_.rank_0_serves) {
+      job->add(kNewestRound, 1);
+      job->set(kBegun, ToStore("yes"));
+    }
+    while (true) {
+      int64_t round = NewestRound(*job);
+      StorePtr store = InRound(job, round);
+      store->add(kCame, 1);
+      HEDDLE_TRY(bool claimed, Claim(*store));
+      HEDDLE_TRY(bool complete, WaitForAll(*job, *store, round, claimed));
+      if (complete) return round;
+    }
+  }
+
+  // Registers this process for its rank. The first process gets the rank. Returns false if this
+  // round is an earlier one, whose processes have ended.
+  Result<bool> Claim(c10d::Store& store) const {
     // Processes in two containers may have the same host name and number.
-    std::string token = fmt::format("{}\n{:x}", self, begin_.time_since_epoch().count());
-    std::string holder = FromStore(
-        store.compareSet(fmt::format("claim/{}", address_.rank), ToStore(""), ToStore(token)));
+    std::string token =
+        fmt::format("{}\n{}\n{:x}", ::getpid(), ThisHost(), begin_.time_since_epoch().count());
+    std::string holder =
+        FromStore(store.compareSet(ClaimOf(address_.rank), ToStore(""), ToStore(token)));
     if (holder == token) {
       store.set(keys_[static_cast<size_t>(address_.rank)], ToStore("here"));
-      return Done{};
+      return true;
     }
+    if (!address_.rank_0_serves && address_.rank != 0) return false;
+    auto process = [](const std::string& claim) {
+      std::vector<std::string_view> parts = Split(claim, '\n');
+      return fmt::format("process {} on {}", parts[0], parts[1]);
+    };
     std::string text =
         fmt::format("two processes have rank {}: {} and {}; give each its own RANK{}",
-                    address_.rank, holder.substr(0, holder.find('\n')), self,
+                    address_.rank, process(holder), process(token),
                     address_.rank == 0 ? ", or its own MASTER_PORT if they are two jobs" : "");
     store.set(kDoubled, ToStore(text));
     Leave(store, kNotice);
     return Error(Diag::kPeers, "{}", text);
   }
 
-  Status WaitForAll(c10d::Store& store) {
+  // Returns true when all ranks have joined the round, and false if a newer one has begun.
+  Result<bool> WaitForAll(c10d::Store& job, c10d::Store& store, int64_t round, bool claimed) {
     // With more ranks, each asks less often.
     milliseconds interval = milliseconds(200) * (1 + address_.world_size / 64);
     bool listed = false;
-    while (!AllHere(store, std::clamp(Left(), milliseconds(1), interval))) {
+    while (!IsComplete(job, store, round, claimed, std::min(Left(), interval))) {
+      if (NewestRound(job) != round) return false;
       bool doubled = store.check({kDoubled});
       bool over = Left() == milliseconds(0);
       if (!doubled && !over && (listed || timeout_ - Left() < kNotice)) continue;
       std::vector<int64_t> here;
       std::vector<int64_t> missing;
       for (int64_t rank = 0; rank < address_.world_size; ++rank)
-        (store.check({keys_[static_cast<size_t>(rank)]}) ? here : missing).push_back(rank);
-      if (missing.empty()) break;
+        (IsHere(store, rank, claimed) ? here : missing).push_back(rank);
+      if (missing.empty()) continue;
       if (doubled) {
         std::string text = FromStore(store.get(kDoubled));
         Leave(store, kNotice);
@@ -148,12 +194,48 @@ class Arrival {
         progress_->WaitsFor(
             fmt::format("rank{} {}", missing.size() == 1 ? "" : "s", fmt::join(missing, ", ")));
     }
-    return Done{};
+    return true;
   }
 
-  bool AllHere(c10d::Store& store, milliseconds wait) const {
+  // Waits a moment for all ranks to join the round, and for rank 0 to confirm it.
+  bool IsComplete(c10d::Store& job, c10d::Store& store, int64_t round, bool claimed,
+                  milliseconds moment) const {
+    if (!claimed) {
+      std::this_thread::sleep_for(moment);
+      return false;
+    }
+    if (round == 0 && !address_.rank_0_serves) {
+      Has(job, {kBegun}, moment);
+      return false;
+    }
+    if (!Has(store, keys_, moment)) return false;
+    if (address_.rank == 0) store.set(kComplete, ToStore("yes"));
+    return Has(store, {kComplete}, moment);
+  }
+
+  // Whether a rank has joined the round. In a round of ended processes, only this rank counts. Once
+  // all have joined, only rank 0 can be missing: it has not confirmed the round.
+  bool IsHere(c10d::Store& store, int64_t rank, bool claimed) const {
+    if (rank == address_.rank) return true;
+    if (!claimed) return rank != 0;
+    if (rank == 0 && Has(store, keys_, milliseconds(1))) return false;
+    return store.check({keys_[static_cast<size_t>(rank)]});
+  }
+
+  // The names of the machines of all ranks, from their claims.
+  std::vector<std::string> Hosts(c10d::Store& store) const {
+    std::vector<std::string> claims;
+    for (int64_t rank = 0; rank < address_.world_size; ++rank) claims.push_back(ClaimOf(rank));
+    std::vector<std::string> hosts;
+    for (const std::vector<uint8_t>& claim : store.multiGet(claims))
+      hosts.emplace_back(Split(FromStore(claim), '\n')[1]);
+    return hosts;
+  }
+
+  // Waits a moment for keys.
+  static bool Has(c10d::Store& store, const std::vector<std::string>& keys, milliseconds moment) {
     try {
-      store.wait(keys_, wait);
+      store.wait(keys, std::max(moment, milliseconds(1)));
       return true;
     } catch (const std::exception&) {
       // If the store is gone, the next call throws.
@@ -208,6 +290,12 @@ Result<Connections> Rendezvous(const PeerAddress& address, milliseconds timeout,
   }
   progress->changed.wait_until(lock, end, ended);
   if (ended()) return *std::move(progress->result);
+  auto find = [host = address.host] {
+    Result<std::string> own = AddressTowards(host);
+    return own.ok() ? std::string() : own.diagnostics()[0].message;
+  };
+  std::string unknown = Within<std::string>(kReportTime, find).value_or("");
+  if (!unknown.empty()) return Error(Diag::kPeers, "rank {}: {}", address.rank, unknown);
   return Error(Diag::kPeers,
                "rank {} got no answer from the store at {}:{} within {} ms; if another program "
                "listens there, set MASTER_PORT to a free port",

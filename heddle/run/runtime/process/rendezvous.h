@@ -4,15 +4,18 @@
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "heddle/run/runtime/process/store.h"
 
 namespace heddle::run {
 
-// Two connections to the store of the job: one for this rank's work, one for its Watch.
+// Two connections to the store of the job: one for this rank's work, one for its Watch. And the
+// names of all ranks' machines, by rank.
 struct Connections {
   StorePtr store;
   StorePtr watched;
+  std::vector<std::string> hosts;
 };
 
 // Waits until all ranks are connected. The waits for the store, for its answer and for missing

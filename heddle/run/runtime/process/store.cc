@@ -41,8 +41,7 @@ Result<StorePtr> ConnectStore(const PeerAddress& address, bool serve,
     auto store =
         c10::make_intrusive<c10d::TCPStore>(address.host, OptionsFor(address.port, serve, left));
     store->setTimeout(timeout);
-    return StorePtr(
-        c10::make_intrusive<c10d::PrefixStore>("heddle/" + address.attempt, std::move(store)));
+    return StorePtr(c10::make_intrusive<c10d::PrefixStore>("heddle", std::move(store)));
   } catch (const std::exception& error) {
     if (serve)
       return Error(Diag::kEnvironment, "rank 0 cannot open a store at {}:{}: {}", address.host,

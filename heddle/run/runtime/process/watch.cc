@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -24,8 +25,11 @@ Time Now() { return std::chrono::steady_clock::now(); }
 
 struct Watch::State {
   StorePtr store;
+  // The process that holds the store.
   std::string holder;
   int64_t rank = 0;
+  // The machine of each rank; empty if all have the same.
+  std::vector<std::string> hosts;
   // With more ranks, each sends heartbeats less often, to limit the load of the store.
   milliseconds interval{};
   std::vector<std::string> keys;
@@ -49,6 +53,10 @@ struct Watch::State {
     return !Over(at) && Now() - heard[at] > patience();
   }
   bool StoreSilent() const { return Now() - answered > patience(); }
+  // Returns ` on node1`, or nothing if all ranks have one machine.
+  std::string On(int64_t peer) const {
+    return hosts.empty() ? "" : " on " + hosts[static_cast<size_t>(peer)];
+  }
   bool Over(size_t peer) const {
     return signs[peer].starts_with(kEnded) || signs[peer].starts_with(kFailed);
   }
@@ -57,15 +65,18 @@ struct Watch::State {
 
 std::string Watch::KeyOf(int64_t rank) { return fmt::format("sign/{}", rank); }
 
-Watch::Watch(StorePtr store, std::string holder, int64_t rank, int64_t ranks)
+Watch::Watch(StorePtr store, bool rank_0_serves, int64_t rank, std::vector<std::string> hosts)
     : state_(std::make_shared<State>()) {
+  auto ranks = static_cast<int64_t>(hosts.size());
   state_->store = std::move(store);
-  state_->holder = std::move(holder);
   state_->rank = rank;
   state_->interval = milliseconds(200) * (1 + ranks / 64);
   for (int64_t peer = 0; peer < ranks; ++peer) state_->keys.push_back(KeyOf(peer));
   state_->signs.resize(static_cast<size_t>(ranks));
   state_->heard.assign(static_cast<size_t>(ranks), Now());
+  if (std::ranges::adjacent_find(hosts, std::ranges::not_equal_to()) != hosts.end())
+    state_->hosts = std::move(hosts);
+  state_->holder = rank_0_serves ? NameOf(0) : "the launcher";
   std::thread(Beat, state_).detach();
 }
 
@@ -107,6 +118,16 @@ void Watch::Beat(const std::shared_ptr<State>& state) {
   state->changed.notify_all();
 }
 
+std::string Watch::NameOf(int64_t rank) const {
+  return fmt::format("rank {}{}", rank, state_->On(rank));
+}
+
+std::string Watch::NamesOf(const std::vector<int64_t>& ranks) const {
+  std::vector<std::string> names;
+  for (int64_t rank : ranks) names.push_back(fmt::format("{}{}", rank, state_->On(rank)));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 void Watch::Fail(const std::string& why) {
   std::lock_guard lock(state_->mutex);
   state_->own = fmt::format("{}{}", kFailed, why);
@@ -114,19 +135,22 @@ void Watch::Fail(const std::string& why) {
 
 std::string Watch::State::MissingNow(const std::vector<int64_t>& group) const {
   if (StoreSilent()) return fmt::format("{}, which holds the store, does not answer", holder);
-  std::vector<int64_t> silent;
+  // By machine.
+  std::map<std::string, std::vector<int64_t>> silent;
   std::vector<std::string> parts;
   for (int64_t peer : group) {
     const std::string& sign = signs[static_cast<size_t>(peer)];
     if (peer == rank) continue;
-    if (sign.starts_with(kFailed)) parts.push_back(fmt::format("rank {} {}", peer, sign));
-    if (sign.starts_with(kEnded)) parts.push_back(fmt::format("rank {} has ended", peer));
-    if (Silent(peer)) silent.push_back(peer);
+    if (sign.starts_with(kFailed))
+      parts.push_back(fmt::format("rank {}{} {}", peer, On(peer), sign));
+    if (sign.starts_with(kEnded))
+      parts.push_back(fmt::format("rank {}{} has ended", peer, On(peer)));
+    if (Silent(peer)) silent[On(peer)].push_back(peer);
   }
-  if (!silent.empty()) {
-    bool one = silent.size() == 1;
-    parts.push_back(fmt::format("rank{} {} do{} not answer", one ? "" : "s",
-                                fmt::join(silent, ", "), one ? "es" : ""));
+  for (const auto& [on, ranks] : silent) {
+    bool one = ranks.size() == 1;
+    parts.push_back(fmt::format("rank{} {}{} do{} not answer", one ? "" : "s",
+                                fmt::join(ranks, ", "), on, one ? "es" : ""));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
 }

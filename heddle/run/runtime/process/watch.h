@@ -15,8 +15,8 @@ namespace heddle::run {
 
 class Watch {
  public:
-  // `holder` names the process that holds the store, for error messages.
-  Watch(StorePtr store, std::string holder, int64_t rank, int64_t ranks);
+  // The store is held by rank 0, or else by the launcher. `hosts` has the machine of each rank.
+  Watch(StorePtr store, bool rank_0_serves, int64_t rank, std::vector<std::string> hosts);
   // Reports that this rank has ended.
   ~Watch();
   Watch(const Watch&) = delete;
@@ -25,6 +25,10 @@ class Watch {
   // Returns the key of a rank's heartbeat. It exists from the moment the rank has connected.
   static std::string KeyOf(int64_t rank);
 
+  // Returns `rank 3`, or `rank 3 on node1` if the ranks have several machines.
+  std::string NameOf(int64_t rank) const;
+  // Returns `2, 3`, or `2 on node0, 3 on node1`.
+  std::string NamesOf(const std::vector<int64_t>& ranks) const;
   // Reports why this rank fails, before it ends.
   void Fail(const std::string& why);
   // Returns a sentence that lists the ranks of `group` that are silent, have ended or failed; empty
