@@ -1,8 +1,9 @@
 # make        set up and build
 # make test   set up, build, run every test; print what was skipped, and why
 # make soak SECONDS=3600 SEED=7   attack every command for SECONDS; kill, stop and confuse ranks;
-#             kill savers; train 25 steps every way; compare automatic plans with presets; run all
-#             tests of the Python package, also with the oldest torch; build and install its wheel
+#             cut their network; kill savers; train 25 steps every way; compare automatic plans with
+#             presets; run all tests of the Python package, also with the oldest torch; build and
+#             install its wheel
 # make oracle train with PyTorch itself and compare every hash
 # make lint   check format and clang-tidy of changed files
 # make train  set up, build, run the main job
@@ -130,6 +131,8 @@ soak: build sanitized
 	@HEDDLE_SOAK=1 build/fuzz/test/damage_test --gtest_brief=1
 	@for test in passes_overlap checkpoint_save auto passes_on_ranks; do HEDDLE_SOAK=1 build/test/$${test}_test --gtest_brief=1 || exit 1; done
 	@test/process/faults.py build/heddle --trials=50 --all --seed=$(SEED)
+	@test/process/namespaces.py build/heddle --all --seed=$(SEED) || [ $$? = 77 ]
+	@$(PYTHON) test/process/launchers.py build/heddle --all
 	@build/test/training_on_ranks_test --gtest_brief=1 --steps=20000 --seed=$(SEED)
 	@test/fsdp/bits.py build/heddle --all
 	@test/search/never_worse.py build/heddle --all
