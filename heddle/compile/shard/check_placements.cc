@@ -27,7 +27,7 @@ class Checker {
         std::ranges::all_of(results, IsWhole))
       return "";
     Result<const NodePlacing*> placing =
-        facts_.Place(node, operands, scopes_.local(graph_[node].scope), &results);
+        facts_.Place(node, operands, scopes_.local(graph_[node]), &results);
     if (!placing.ok()) return placing.diagnostics()[0].message;
     for (size_t i = 0; i < operands.size(); ++i) {
       if (!operands[i].value) continue;

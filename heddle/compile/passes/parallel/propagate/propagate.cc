@@ -94,7 +94,7 @@ Status Propagator::Visit(NodeId node) {
 Result<const NodePlacing*> Propagator::PlaceFreely(NodeId node) {
   std::vector<NodeFacts::Operand> operands;
   for (ValueId v : graph_.operands(node)) operands.push_back(OperandOf(v));
-  return facts_.Place(node, operands, scopes_.local(graph_[node].scope), nullptr, GoalOf(node));
+  return facts_.Place(node, operands, scopes_.local(graph_[node]), nullptr, GoalOf(node));
 }
 
 Status Propagator::Finish(NodeId node, const std::vector<Placement>& results) {

@@ -19,10 +19,8 @@ Status Propagator::PlaceAs(NodeId node, const OpSplit& split, uint32_t line) {
     ValueId v = graph_.operands(node)[i];
     if (!v) continue;
     if (OperandOf(v).is_free) Settle(v, split.operands[i]);
-    Why why =
-        graph_[node].phase == Phase::kOptimizer ? Why::kNorm : scopes_.why(graph_[node].scope);
-    ValueId moved =
-        Redistribute(v, graph_.placements().Intern(split.operands[i]), {.why = why}, node);
+    ValueId moved = Redistribute(v, graph_.placements().Intern(split.operands[i]),
+                                 {.why = scopes_.why(graph_[node])}, node);
     if (moved != v) rewriter_.SetOperand(node, i, moved);
   }
   if (!CanBeSplit(node, split))
@@ -39,7 +37,7 @@ bool Propagator::CanBeSplit(NodeId node, const OpSplit& split) {
   for (const Placement& placement : split.results)
     wanted.push_back(graph_.placements().Intern(placement));
   Result<const NodePlacing*> placing =
-      facts_.Place(node, operands, scopes_.local(graph_[node].scope), &wanted);
+      facts_.Place(node, operands, scopes_.local(graph_[node]), &wanted);
   return placing.ok() && SameOperands(node, **placing, split);
 }
 

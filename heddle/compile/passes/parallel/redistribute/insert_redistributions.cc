@@ -48,9 +48,9 @@ class OperandMover {
         if (placing->operands[i] == graph_.placements()[graph_[v].placement]) continue;
         PlacementId wanted = graph_.placements().Intern(placing->operands[i]);
         if (wanted != graph_[v].placement)
-          rewriter_.SetOperand(
-              node, i,
-              inserter_.Redistribute(Inserter::Before(node), v, wanted, {.why = WhyFor(node)}));
+          rewriter_.SetOperand(node, i,
+                               inserter_.Redistribute(Inserter::Before(node), v, wanted,
+                                                      {.why = scopes_.why(graph_[node])}));
       }
     }
     context_.Count("redistributions", inserter_.redistributions());
@@ -72,12 +72,7 @@ class OperandMover {
       operands.push_back({v, v ? graph_[v].placement : PlacementTable::kReplicated});
     std::vector<PlacementId> wanted;
     for (ValueId v : graph_.results(node)) wanted.push_back(graph_[v].placement);
-    return facts_.Place(node, operands, scopes_.local(graph_[node].scope), &wanted);
-  }
-
-  // Gathers for an optimizer serve the norm of the gradients.
-  Why WhyFor(NodeId node) const {
-    return graph_[node].phase == Phase::kOptimizer ? Why::kNorm : scopes_.why(graph_[node].scope);
+    return facts_.Place(node, operands, scopes_.local(graph_[node]), &wanted);
   }
 
   Graph& graph_;
