@@ -43,10 +43,12 @@ class GivenFlags {
   std::set<std::string, std::less<>> names_;
 };
 
-// A flag that is an error unless one of `needs` is set.
+// A flag that is an error unless one of `needs` is set, or has one of `values`.
 struct FlagRequirement {
   std::string flag;
   std::string needs;
+  // Empty: any value that the user sets.
+  std::vector<std::string> values;
 };
 // A flag that makes the flags of a section errors.
 struct FlagExclusion {

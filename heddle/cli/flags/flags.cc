@@ -36,7 +36,7 @@ std::string FlagInfo::Title() const {
   return Join(views, ", ") + (value.empty() || positional() ? "" : " " + value);
 }
 
-Flags::Flag* Flags::Find(std::string_view name) {
+const Flags::Flag* Flags::Find(std::string_view name) const {
   if (!name.starts_with('-')) return nullptr;
   auto at = std::ranges::find_if(
       flags_, [&](const Flag& f) { return std::ranges::find(f.names, name) != f.names.end(); });
@@ -155,14 +155,8 @@ bool Flags::IsSet(std::string_view names) const {
 }
 
 Status Flags::CheckRequirements() const {
-  for (const auto& [name, needs] : requirements_) {
-    bool given = std::ranges::any_of(flags_, [&](const Flag& f) {
-      return f.given && std::ranges::find(f.names, name) != f.names.end();
-    });
-    if (!given || IsSet(needs)) continue;
-    std::vector<std::string_view> all = Split(needs, ',');
-    return Error(Diag::kUsage, "{} has no effect without {}", name, Join(all, " or "));
-  }
+  for (const FlagRequirement& requirement : requirements_)
+    HEDDLE_RETURN_IF_ERROR(CheckRequirement(requirement));
   for (const Flag& flag : flags_) {
     const FlagExclusion* exclusion = flag.given ? ExclusionOf(flag) : nullptr;
     if (exclusion != nullptr)
@@ -170,6 +164,22 @@ Status Flags::CheckRequirements() const {
                    exclusion->reason);
   }
   return Done{};
+}
+
+Status Flags::CheckRequirement(const FlagRequirement& requirement) const {
+  const auto& [name, needs, values] = requirement;
+  const Flag* flag = Find(name);
+  if (flag == nullptr || !flag->given) return Done{};
+  if (values.empty()) {
+    if (IsSet(needs)) return Done{};
+    std::vector<std::string_view> all = Split(needs, ',');
+    return Error(Diag::kUsage, "{} has no effect without {}", name, Join(all, " or "));
+  }
+  const std::string value = Find(needs)->get()->texts[0];
+  if (std::ranges::find(values, value) != values.end()) return Done{};
+  std::vector<std::string_view> all(values.begin(), values.end());
+  return Error(Diag::kUsage, "{} has no effect with {}={}; it is for {}", name, needs, value,
+               Join(all, " and "));
 }
 
 const FlagExclusion* Flags::ExclusionOf(const Flag& flag) const {

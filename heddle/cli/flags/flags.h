@@ -89,6 +89,8 @@ class Flags {
 
   // `flag` on the command line is an error unless one of `needs` (`--a,--b`) is set.
   void Requires(std::string flag, std::string needs);
+  // `flag` on the command line is an error unless the flag `other` has one of `values`.
+  void RequiresValue(std::string flag, std::string other, std::vector<std::string> values);
   // Flags of `section` on the command line are errors if `flag` is set, since `reason`.
   void Excludes(std::string flag, std::string section, std::string reason);
   // Adds `--config=FILE.toml`, whose keys are the names of the flags, and `--config-show`. Flags on
@@ -152,7 +154,8 @@ class Flags {
   // `set` takes a position in `texts`; `get` returns one, or their number for none of them.
   void AddChoice(std::string_view names, std::string help, std::vector<std::string> texts,
                  std::function<void(size_t)> set, std::function<size_t()> get);
-  Flag* Find(std::string_view name);
+  const Flag* Find(std::string_view name) const;
+  Flag* Find(std::string_view name) { return const_cast<Flag*>(std::as_const(*this).Find(name)); }
   Flag* NextPositional();
   // Reads the flag at args[at] and its value, and leaves `at` at the last argument it took.
   Status ReadFlag(std::span<const std::string> args, size_t& at);
@@ -160,6 +163,7 @@ class Flags {
   Status SetFlag(Flag& flag, std::string_view name, const std::string& value);
   Failure UnknownFlag(const std::string& name) const;
   Status CheckRequirements() const;
+  Status CheckRequirement(const FlagRequirement& requirement) const;
   // The reason why another flag makes this one ineffective; null: none does.
   const FlagExclusion* ExclusionOf(const Flag& flag) const;
   // Whether any of the names is set, by a flag or a job file.
