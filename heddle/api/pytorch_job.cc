@@ -207,6 +207,9 @@ Result<PyTorchLayout> LayoutForPyTorch(const PyTorchJob& job) {
     return Refused(fmt::format("--runtime.device=cuda on {} ranks of {}", found.world(),
                                job.step.model.config.family->name),
                    "on GPUs it supports one rank of a model without experts");
+  if (found.world() > 1 && job.train.optimizer.name == run::OptimizerName::kMuon)
+    return Refused(fmt::format("--optimizer.name=Muon on {} ranks", found.world()),
+                   "torch.optim.Muon updates whole matrices: use one rank, or --against=eager");
   if (found.tensor > 1) HEDDLE_RETURN_IF_ERROR(CheckTensor(job, found));
   if (found.expert > 1) HEDDLE_RETURN_IF_ERROR(CheckExpertRanks(job, found));
   HEDDLE_RETURN_IF_ERROR(CheckStacks(job, found));
@@ -218,6 +221,7 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
                        const std::string& folder) {
   const run::Model& model = job.step.model;
   const run::OptimizerOptions& optimizer = job.train.optimizer;
+  HEDDLE_TRY(auto ns_coefficients, optimizer.NsCoefficients());
   std::string weights = folder + "/weights.safetensors";
   HEDDLE_RETURN_IF_ERROR(WriteWeights(model, params, weights));
   std::string data;
@@ -258,6 +262,14 @@ Status WritePyTorchJob(const PyTorchJob& job, const PyTorchLayout& layout,
       {"z_loss", job.model.z_loss},
       {"aux_loss", job.model.aux_loss},
       {"implementation", optimizer.implementation == run::AdamW::kFused ? "fused" : "for-loop"},
+      {"optimizer", Name(optimizer.name)},
+      {"momentum", optimizer.Momentum()},
+      {"dampening", optimizer.dampening},
+      {"nesterov", optimizer.Nesterov()},
+      {"ns_coefficients", ns_coefficients},
+      {"ns_steps", optimizer.ns_steps},
+      {"ns_eps", optimizer.ns_eps},
+      {"adjust_lr_fn", optimizer.rate == run::MuonRate::kOriginal ? "original" : "match_rms_adamw"},
       {"lr", job.train.lr},
       {"beta1", optimizer.beta1},
       {"beta2", optimizer.beta2},

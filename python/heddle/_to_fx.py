@@ -323,6 +323,13 @@ class _Writer:
             found = self._call(aten.select_scatter.default, found, one, 0, place, part=not last)
         return found
 
+    def _normalize(self, node: Node) -> fx.Node:
+        self._facts.update(op=node.op, attrs={"eps": node.attrs["eps"]})
+        matrix = self._call(aten.contiguous.default, self._operand(node))
+        norm = self._call(aten.linalg_vector_norm.default, matrix)
+        least = self._call(aten.clamp_min.default, norm, node.attrs["eps"])
+        return self._call(aten.div.Tensor, matrix, least, part=False)
+
 
 _SPECIAL: dict[str, Callable[[_Writer, Node], fx.Node]] = {
     "comm.all_gather": _Writer._collective,
@@ -337,6 +344,7 @@ _SPECIAL: dict[str, Callable[[_Writer, Node], fx.Node]] = {
     "mem.offload": _Writer._move,
     "mem.reload": _Writer._move,
     "heddle.squared_norm": _Writer._squared_norm,
+    "heddle.normalize": _Writer._normalize,
 }
 
 

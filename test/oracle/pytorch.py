@@ -84,7 +84,22 @@ DEEPSEEK_LARGE = model("deepseek_v3", "671B", **LATENT, mla__q_rank=40, moe__exp
                        moe__top_k=2, moe__dense_layers=1, moe__groups=4, moe__limited_groups=2)
 SCHEDULE = ["--training.global_batch_size=8", "--lr_scheduler.warmup_steps=1",
             "--lr_scheduler.decay=cosine", "--lr_scheduler.min_lr_factor=0.1"]
+SGD = ["--optimizer.name=SGD", "--optimizer.momentum=0.9", "--optimizer.lr=0.1"]
 VALIDATION = ["--validation.interval=1", "--validation.steps=2"]
+
+
+def muon_jobs():
+    import torch
+    if not hasattr(torch.optim, "Muon"):
+        print(f"skipped: Muon: PyTorch {torch.__version__} has no torch.optim.Muon")
+        return []
+    muon = ["--optimizer.name=Muon"]
+    return [Job("llama3 f32, Muon", LLAMA + steps(3) + muon),
+            Job("qwen3 bf16, Muon with the rate of AdamW, norms without decay",
+                QWEN + steps(3, precision="bf16") + muon
+                + ["--optimizer.adjust_lr_fn=match_rms_adamw", "--optimizer.decay_vectors=false",
+                   "--optimizer.nesterov=false", "--optimizer.ns_steps=3"]),
+            Job("qwen3 mixture f32, Muon", MIXTURE + steps(3) + muon)]
 
 
 def few_jobs():
@@ -102,6 +117,11 @@ def few_jobs():
             Job("qwen3 fsdp=2 f32, text, validation, norms without decay",
                 QWEN + mesh(2) + steps() + VALIDATION
                 + ["--training.dataset=text", "--optimizer.decay_vectors=false"]),
+            Job("llama3 fsdp=2 bf16, SGD with Nesterov momentum",
+                LLAMA + mesh(2) + steps(3, precision="bf16") + SGD + ["--optimizer.nesterov"]),
+            Job("qwen3 fsdp=2 x tp=2 f32, SGD with dampening",
+                QWEN + mesh(2, tensor=2) + steps(3) + SGD + ["--optimizer.dampening=0.3"]),
+            *muon_jobs(),
             Job("deepseek_v3 671B fsdp=2 f32", DEEPSEEK_LARGE + mesh(2) + steps()),
             Job("llama3 fsdp=2 x cp=2 bf16, head-tail",
                 LLAMA + mesh(2, context=2, method="headtail") + steps(precision="bf16")),

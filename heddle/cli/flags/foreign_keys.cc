@@ -92,7 +92,7 @@ constexpr ForeignKey kForeignKeys[] = {
     {"model.converters", kRefused, kNoQuantization, ""},
     {"model.print_after_conversion", kIgnored, kNoQuantization, "false"},
     // [optimizer]
-    {"optimizer.name", kRefused, "Heddle has no other optimizer than AdamW yet", "AdamW|adamw"},
+    {"optimizer.name", kAlias, "optimizer.name", {}, "adamw=AdamW|sgd=SGD|muon=Muon"},
     {"optimizer.early_step_in_backward", kRefused, "Heddle has no optimizer in backward yet",
      "false"},
     // [lr_scheduler]

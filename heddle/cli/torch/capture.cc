@@ -21,6 +21,7 @@ struct CaptureCommand {
       "heddle capture --model=llama3 --flavor=8B --training.seq_len=8192 -o step.hd";
 
   ModelOptions model;
+  run::OptimizerOptions optimizer;
   bool without_optimizer = false;
   std::string cluster = "h100-8x";
   std::string output;
@@ -31,7 +32,7 @@ struct CaptureCommand {
     flags.Option("--cluster", cluster,
                  "cluster that the step is for: a name, or a JSON file; its device type is the "
                  "default of --runtime.device");
-    DeclareOptimizer(flags, without_optimizer);
+    DeclareOptimizer(flags, optimizer, without_optimizer);
     flags.Section("Output");
     flags.Switch("--time", time, "print time and peak memory of the capture to standard error");
     flags.Option("-o,--output=FILE", output, "file for the graph (default: standard output)");
@@ -44,7 +45,7 @@ Status CaptureCommand::Run(const Streams& streams) const {
   HEDDLE_RETURN_IF_ERROR(price::LoadCluster(cluster));
   HEDDLE_TRY(run::Model made, model.Make());
   run::CaptureOptions options;
-  if (!without_optimizer) options.optimizer = run::OptimizerOptions();
+  if (!without_optimizer) options.optimizer = optimizer;
   Clock clock;
   HEDDLE_TRY(Module module, run::CaptureModel(made, options));
   Nanos captured = clock.Elapsed();

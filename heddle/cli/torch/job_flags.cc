@@ -93,11 +93,59 @@ void DeclareDeterministic(Flags& flags, ModelOptions& model) {
       "add in any order, which is faster");
 }
 
-void DeclareOptimizer(Flags& flags, bool& without) {
+void DeclareOptimizer(Flags& flags, run::OptimizerOptions& optimizer) {
   flags.Section("Optimizer");
+  flags.Choice<run::OptimizerName>(
+      "--optimizer.name", optimizer.name,
+      "AdamW, SGD, or Muon (for the matrices of layers; AdamW updates the other parameters)",
+      {{"AdamW", run::OptimizerName::kAdamW},
+       {"SGD", run::OptimizerName::kSgd},
+       {"Muon", run::OptimizerName::kMuon}});
+  flags.Choice<run::AdamW>(
+      "--optimizer.implementation", optimizer.implementation,
+      "fused (one kernel), or for-loop (several, like PyTorch without `fused`); "
+      "their bits differ; SGD and Muon are always loops",
+      {{"fused", run::AdamW::kFused}, {"for-loop", run::AdamW::kForLoop}});
+  flags.Option("--optimizer.beta1", optimizer.beta1, "decay rate of the first moment");
+  flags.Option("--optimizer.beta2", optimizer.beta2, "decay rate of the second moment");
+  flags.Option("--optimizer.eps", optimizer.eps, "term added to the root of the second moment");
+  flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
+               "weight decay, multiplied by the learning rate; SGD adds it to the gradient");
+  flags.Switch("--optimizer.decay_vectors", optimizer.decay_vectors,
+               "apply weight decay to norms and biases, too");
+  flags.Option("--optimizer.momentum", optimizer.momentum,
+               "momentum (default: 0 with SGD, 0.95 with Muon)");
+  flags.Switch("--optimizer.nesterov", optimizer.nesterov,
+               "Nesterov momentum (default: false with SGD, true with Muon)");
+  flags.Option("--optimizer.dampening", optimizer.dampening,
+               "part of the gradient that is left out of the momentum buffer");
+  flags.Option("--optimizer.ns_steps", optimizer.ns_steps, "iterations of Newton-Schulz",
+               {.least = 0, .most = 99});
+  flags.Option("--optimizer.ns_coefficients", optimizer.ns_coefficients,
+               "polynomial of an iteration");
+  flags.Option("--optimizer.ns_eps", optimizer.ns_eps,
+               "least norm that a matrix is divided by before the iterations");
+  flags.Choice<run::MuonRate>(
+      "--optimizer.adjust_lr_fn", optimizer.rate,
+      "scale of a matrix's learning rate: original, sqrt(max(1, rows / columns)), or "
+      "match_rms_adamw, 0.2 sqrt(max(rows, columns)), for learning rates that were tuned for AdamW",
+      {{"original", run::MuonRate::kOriginal}, {"match_rms_adamw", run::MuonRate::kMatchRmsAdamW}});
+  auto only = [&](std::initializer_list<const char*> names, const std::vector<std::string>& of) {
+    for (const char* name : names)
+      flags.RequiresValue(std::string("--optimizer.") + name, "--optimizer.name", of);
+  };
+  only({"implementation"}, {"AdamW"});
+  only({"beta1", "beta2", "eps"}, {"AdamW", "Muon"});
+  only({"momentum", "nesterov"}, {"SGD", "Muon"});
+  only({"dampening"}, {"SGD"});
+  only({"ns_steps", "ns_coefficients", "ns_eps", "adjust_lr_fn"}, {"Muon"});
+}
+
+void DeclareOptimizer(Flags& flags, run::OptimizerOptions& optimizer, bool& without) {
+  DeclareOptimizer(flags, optimizer);
   flags.Switch("--without-optimizer", without,
                "leave the optimizer out of the step; by default the step clips by global norm "
-               "(1.0) and updates with AdamW");
+               "(1.0) and updates the parameters");
 }
 
 void DeclareParallelism(Flags& flags, ParallelOptions& parallel) {
@@ -202,20 +250,8 @@ void DeclareTraining(Flags& flags, OptimizationOptions& options) {
   flags.Option("--training.max_norm", optimizer.max_norm,
                "global norm that gradients are clipped to (0: no clipping)");
   flags.Option("--debug.seed", options.seed, "seed of initial weights and data", {.least = 0});
-  flags.Section("Optimizer");
-  flags.Choice<run::AdamW>(
-      "--optimizer.implementation", optimizer.implementation,
-      "fused (one kernel), or for-loop (several, like PyTorch without `fused`); "
-      "their bits differ",
-      {{"fused", run::AdamW::kFused}, {"for-loop", run::AdamW::kForLoop}});
+  DeclareOptimizer(flags, optimizer);
   flags.Option("--optimizer.lr", options.lr, "learning rate");
-  flags.Option("--optimizer.beta1", optimizer.beta1, "decay rate of the first moment");
-  flags.Option("--optimizer.beta2", optimizer.beta2, "decay rate of the second moment");
-  flags.Option("--optimizer.eps", optimizer.eps, "term added to the root of the second moment");
-  flags.Option("--optimizer.weight_decay", optimizer.weight_decay,
-               "weight decay, multiplied by the learning rate");
-  flags.Switch("--optimizer.decay_vectors", optimizer.decay_vectors,
-               "apply weight decay to norms and biases, too");
   flags.Section("Runtime");
   flags.Option("--runtime.reducer", options.reducer,
                "order in which values of ranks are summed: rank, gloo, ring:CHANNELS or tree");

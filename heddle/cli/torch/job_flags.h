@@ -20,8 +20,10 @@ void DeclareModel(Flags& flags, ModelOptions& model);
 void DeclareStep(Flags& flags, ModelOptions& model, const std::string* cluster = nullptr);
 // The flag of exact mode (train/exact.h).
 void DeclareDeterministic(Flags& flags, ModelOptions& model);
-// A flag that leaves the optimizer out of a captured step.
-void DeclareOptimizer(Flags& flags, bool& without);
+// The rule that updates parameters, and its numbers.
+void DeclareOptimizer(Flags& flags, run::OptimizerOptions& optimizer);
+// The same, and a flag that leaves the optimizer out of a captured step.
+void DeclareOptimizer(Flags& flags, run::OptimizerOptions& optimizer, bool& without);
 void DeclareParallelism(Flags& flags, ParallelOptions& parallel);
 // Steps, seed, optimizer and runtime.
 void DeclareTraining(Flags& flags, OptimizationOptions& options);

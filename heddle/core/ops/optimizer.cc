@@ -97,6 +97,17 @@ Work SquaredNormWork(const OpArgs& args, const Types& results) {
   return WorkOf(args, results, 2 * elements);
 }
 
+Result<Types> NormalizeShape(const OpArgs& args) {
+  HEDDLE_RETURN_IF_ERROR(CheckRank(args, 0, 2));
+  if (!IsFloat(args.dtype(0)))
+    return Error(Diag::kDTypeMismatch, "a norm of {} is not defined", Name(args.dtype(0)));
+  return Types{args[0]};
+}
+
+Work NormalizeWork(const OpArgs& args, const Types& results) {
+  return WorkOf(args, results, 3 * BoundedElements(args, args[0]));
+}
+
 // Gradients are only read, unless the step unscales them.
 constexpr SparedList kGradsUnlessScaled{.list = "grads", .unless = "grad_scale"};
 
@@ -116,6 +127,15 @@ HEDDLE_DEFINE_OP(heddle_squared_norm){
     .factors = {.compute = SquaredNormFactors},
     .work = SquaredNormWork,
     .example = "(f32[4,6], f32[6])",
+};
+// A matrix divided by its Euclidean norm, or by `eps` if that is larger. Ranks have the whole
+// matrix, so that they sum in the same order as one device.
+HEDDLE_DEFINE_OP(heddle_normalize){
+    .schema = "heddle::normalize(Tensor self, *, float eps) -> Tensor",
+    .shape = NormalizeShape,
+    .factors = {.text = "(m n) -> (m n) whole{m n}"},
+    .work = NormalizeWork,
+    .example = "(bf16[4,6], eps=1e-7)",
 };
 HEDDLE_DEFINE_OP(_fused_adamw){
     .schema =

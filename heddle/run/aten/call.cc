@@ -4,7 +4,7 @@
 
 #include "heddle/run/aten/attention_layout.h"
 #include "heddle/run/aten/grouped_mm.h"
-#include "heddle/run/aten/squared_norm.h"
+#include "heddle/run/aten/norms.h"
 
 namespace heddle::run {
 

@@ -67,6 +67,7 @@ class StepCapture {
 
  private:
   Status Record(const ChangingStep& step, const BufferRule& rule) {
+    if (options_.optimizer) HEDDLE_RETURN_IF_ERROR(CheckOptimizer(*options_.optimizer, specs_));
     AddInputs();
     StepResult result = step(params_, inputs_);
     const at::Tensor& loss = result.loss;

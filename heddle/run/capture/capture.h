@@ -15,17 +15,9 @@
 
 #include "heddle/core/base/result.h"
 #include "heddle/core/ir/graph.h"
+#include "heddle/run/capture/optimizer_options.h"
 
 namespace heddle::run {
-
-struct ParamSpec {
-  // Full name, such as `layers.0.attention.wq.weight`.
-  std::string name;
-  std::vector<int64_t> shape;
-  // The FSDP unit of the parameter.
-  std::string unit;
-  bool trainable = true;
-};
 
 struct StepInput {
   std::string name;
@@ -33,27 +25,6 @@ struct StepInput {
   InputRole role = InputRole::kBatch;
   DType dtype = DType::kI64;
   std::vector<int64_t> shape;
-};
-
-// PyTorch's implementations of AdamW: one kernel per parameter, or a loop of ATen ops. Their bits
-// differ.
-enum class AdamW : uint8_t { kFused, kForLoop };
-
-// Clipping by global norm, then AdamW for every trainable parameter. The learning rate is an input
-// of the graph, so a schedule can change it.
-struct OptimizerOptions {
-  AdamW implementation = AdamW::kFused;
-  double beta1 = 0.9;
-  double beta2 = 0.95;
-  double eps = 1e-8;
-  double weight_decay = 0.1;
-  // Whether norms and biases, which have fewer than two dimensions, decay too.
-  bool decay_vectors = true;
-  // Maximum gradient norm. 0 or less turns clipping off.
-  double max_norm = 1.0;
-
-  // The weight decay of a parameter with this number of dimensions.
-  double DecayOf(size_t dims) const { return dims < 2 && !decay_vectors ? 0.0 : weight_decay; }
 };
 
 struct CaptureOptions {

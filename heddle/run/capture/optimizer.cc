@@ -4,18 +4,22 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addcmul.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/div.h>
+#include <ATen/ops/eq.h>
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/neg.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/rsub.h>
 #include <ATen/ops/sqrt.h>
+#include <ATen/ops/where.h>
 
-#include "heddle/run/aten/squared_norm.h"
+#include "heddle/run/aten/norms.h"
 #include "heddle/run/capture/scope.h"
 
 namespace heddle::run {
@@ -37,20 +41,20 @@ at::Tensor AddStateInput(Recorder& recorder, std::span<const ParamSpec> params, 
   return recorder.AddInput(std::move(input), dtype, params[i].shape, params[i].name + "." + label);
 }
 
+// New values of a parameter and its state.
 struct Updated {
   at::Tensor param;
-  at::Tensor exp_avg;
-  at::Tensor exp_avg_sq;
+  OptimizerInputs::State state;
 };
 
 Updated FusedAdamW(const at::Tensor& param, const at::Tensor& grad,
-                   const OptimizerInputs::Moments& moments, const OptimizerInputs& inputs,
+                   const OptimizerInputs::State& state, const OptimizerInputs& inputs,
                    const OptimizerOptions& options, double decay) {
   auto [params, grads, averages, squares, maxima] =
-      at::_fused_adamw({param}, {grad}, {moments.exp_avg}, {moments.exp_avg_sq}, {}, {inputs.step},
+      at::_fused_adamw({param}, {grad}, {state.exp_avg}, {state.exp_avg_sq}, {}, {inputs.step},
                        inputs.lr, options.beta1, options.beta2, decay, options.eps,
                        /*amsgrad=*/false, /*maximize=*/false);
-  return {params[0], averages[0], squares[0]};
+  return {params[0], {averages[0], squares[0], {}}};
 }
 
 // Operands that the updates of all parameters share.
@@ -58,30 +62,85 @@ struct ForLoopNumbers {
   at::Tensor decay;
   at::Tensor minus_step_size;
   at::Tensor root;
+  // Whether this is the first step.
+  at::Tensor first;
 };
 
 ForLoopNumbers MakeForLoopNumbers(const OptimizerInputs& inputs, const OptimizerOptions& options) {
+  ForLoopNumbers numbers;
+  if (options.name == OptimizerName::kSgd) {
+    if (options.has_momentum()) numbers.first = at::eq(inputs.step, 1);
+    return numbers;
+  }
   at::Tensor step = inputs.step.to(at::kDouble);
   auto correction = [&](double beta) { return at::rsub(at::pow(beta, step), 1.0); };
   at::Tensor first = correction(options.beta1);
   at::Tensor second = correction(options.beta2);
-  return {at::rsub(at::mul(inputs.lr, options.weight_decay), 1.0),
-          at::neg(at::div(inputs.lr, first)), at::sqrt(second)};
+  numbers.decay = at::rsub(at::mul(inputs.lr, options.weight_decay), 1.0);
+  numbers.minus_step_size = at::neg(at::div(inputs.lr, first));
+  numbers.root = at::sqrt(second);
+  return numbers;
 }
 
 // Follows the order of ops of PyTorch's loop. Where PyTorch calls addcdiv_ with a number that
 // changes from step to step, the number is a separate factor here; addcdiv_ rounds that product,
 // too.
 Updated ForLoopAdamW(const at::Tensor& param, const at::Tensor& grad,
-                     const OptimizerInputs::Moments& moments, const ForLoopNumbers& numbers,
+                     const OptimizerInputs::State& state, const ForLoopNumbers& numbers,
                      const OptimizerOptions& options, double decay) {
   at::Tensor decayed = decay == 0 ? param : at::mul(param, numbers.decay);
-  at::Tensor average = at::lerp(moments.exp_avg, grad, 1 - options.beta1);
+  at::Tensor average = at::lerp(state.exp_avg, grad, 1 - options.beta1);
   at::Tensor square =
-      at::addcmul(at::mul(moments.exp_avg_sq, options.beta2), grad, grad, 1 - options.beta2);
+      at::addcmul(at::mul(state.exp_avg_sq, options.beta2), grad, grad, 1 - options.beta2);
   at::Tensor spread = at::add(at::div(at::sqrt(square), numbers.root), options.eps);
   at::Tensor change = at::div(at::mul(average, numbers.minus_step_size), spread);
-  return {at::add(decayed, change), average, square};
+  return {at::add(decayed, change), {average, square, {}}};
+}
+
+// PyTorch calls add_ with the number -lr. A learning rate that is an input is a factor of addcmul,
+// which rounds once, as add_ does.
+at::Tensor Descend(const at::Tensor& param, const at::Tensor& direction, const at::Tensor& lr) {
+  return at::addcmul(param, direction, lr, -1);
+}
+
+// The first step initializes the momentum buffer with the gradient, without dampening.
+Updated Sgd(const at::Tensor& param, const at::Tensor& grad, const OptimizerInputs::State& state,
+            const OptimizerInputs& inputs, const ForLoopNumbers& numbers,
+            const OptimizerOptions& options, double decay) {
+  at::Tensor direction = decay == 0 ? grad : at::add(grad, param, decay);
+  if (!options.has_momentum()) return {Descend(param, direction, inputs.lr), {}};
+  double momentum = options.Momentum();
+  at::Tensor next =
+      at::add(at::mul(state.momentum_buffer, momentum), direction, 1 - options.dampening);
+  at::Tensor buffer = at::where(numbers.first, direction, next);
+  direction = options.Nesterov() ? at::add(direction, buffer, momentum) : buffer;
+  return {Descend(param, direction, inputs.lr), {{}, {}, buffer}};
+}
+
+// Returns the closest matrix to `direction` with orthogonal rows or columns, roughly: singular
+// values move towards 1. Follows torch.optim.Muon.
+at::Tensor Orthogonalized(const at::Tensor& direction, const OptimizerOptions& options) {
+  const auto [a, b, c] = *options.NsCoefficients();
+  bool tall = direction.size(0) > direction.size(1);
+  at::Tensor x = Normalize(direction.to(at::kBFloat16), options.ns_eps);
+  if (tall) x = x.t();
+  for (int64_t i = 0; i < options.ns_steps; ++i) {
+    at::Tensor gram = at::mm(x, x.t());
+    at::Tensor polynomial = at::addmm(gram, gram, gram, b, c);
+    x = at::addmm(x, polynomial, x, a, 1);
+  }
+  return tall ? x.t() : x;
+}
+
+Updated Muon(const at::Tensor& param, const at::Tensor& grad, const OptimizerInputs::State& state,
+             const OptimizerInputs& inputs, const ForLoopNumbers& numbers,
+             const OptimizerOptions& options, double decay) {
+  double momentum = options.Momentum();
+  at::Tensor buffer = at::lerp(state.momentum_buffer, grad, 1 - momentum);
+  at::Tensor direction = options.Nesterov() ? at::lerp(grad, buffer, momentum) : buffer;
+  at::Tensor decayed = decay == 0 ? param : at::mul(param, numbers.decay);
+  at::Tensor lr = at::mul(inputs.lr, options.RateFactor(param.sizes()));
+  return {Descend(decayed, Orthogonalized(direction, options), lr), {{}, {}, buffer}};
 }
 
 }  // namespace
@@ -97,13 +156,21 @@ void RecordUpdate(Recorder& recorder, Graph& graph, const at::Tensor& old_value,
 
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
                                    const CaptureOptions& options) {
-  DType dtype = options.param_dtype;
+  const OptimizerOptions& optimizer = *options.optimizer;
   OptimizerInputs inputs;
-  inputs.moments.resize(params.size());
+  inputs.state.resize(params.size());
   for (size_t i = 0; i < params.size(); ++i) {
     if (!params[i].trainable) continue;
-    inputs.moments[i] = {AddStateInput(recorder, params, i, "exp_avg", dtype),
-                         AddStateInput(recorder, params, i, "exp_avg_sq", dtype)};
+    auto add_state = [&](const char* label) {
+      return AddStateInput(recorder, params, i, label, options.param_dtype);
+    };
+    OptimizerInputs::State& state = inputs.state[i];
+    if (optimizer.RuleOf(params[i]) == OptimizerName::kAdamW) {
+      state.exp_avg = add_state("exp_avg");
+      state.exp_avg_sq = add_state("exp_avg_sq");
+    } else if (optimizer.has_momentum()) {
+      state.momentum_buffer = add_state("momentum_buffer");
+    }
   }
   auto add = [&](const char* label, DType type, Space space) {
     Input input;
@@ -111,12 +178,13 @@ OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec
     input.label = label;
     return recorder.AddInput(std::move(input), type, {}, label, space);
   };
-  bool fused = options.optimizer->implementation == AdamW::kFused;
+  bool fused = optimizer.fused();
   // The fused kernel reads an f64 from the host or an f32 from the device.
   inputs.lr = fused && options.lr_on_device
                   ? add("lr", DType::kF32, Space::kDevice)
                   : add("lr", DType::kF64, fused ? Space::kHost : Space::kDevice);
-  inputs.step = add("step", DType::kF32, Space::kDevice);
+  if (optimizer.name != OptimizerName::kSgd || optimizer.has_momentum())
+    inputs.step = add("step", DType::kF32, Space::kDevice);
   return inputs;
 }
 
@@ -170,19 +238,33 @@ Status RecordOptimizer(Recorder& recorder, Graph& graph, std::span<const ParamSp
     norm.value = recorder.ValueOf(clip.norm);
     graph.AddOutput(norm);
   }
-  std::optional<ForLoopNumbers> numbers;
-  if (options.implementation == AdamW::kForLoop) numbers = MakeForLoopNumbers(inputs, options);
+  ForLoopNumbers numbers;
+  if (!options.fused()) numbers = MakeForLoopNumbers(inputs, options);
   for (size_t i = 0; i < params.size(); ++i) {
     if (!grads[i].defined()) continue;
     ScopeGuard scope(ModuleOf(specs[i].name));
-    const OptimizerInputs::Moments& moments = inputs.moments[i];
+    const OptimizerInputs::State& state = inputs.state[i];
     at::Tensor grad = clip.factor.defined() ? at::mul(grads[i], clip.factor) : grads[i];
     double decay = options.DecayOf(specs[i].shape.size());
-    Updated updated = numbers ? ForLoopAdamW(params[i], grad, moments, *numbers, options, decay)
-                              : FusedAdamW(params[i], grad, moments, inputs, options, decay);
+    Updated updated;
+    switch (options.RuleOf(specs[i])) {
+      case OptimizerName::kAdamW:
+        updated = options.fused() ? FusedAdamW(params[i], grad, state, inputs, options, decay)
+                                  : ForLoopAdamW(params[i], grad, state, numbers, options, decay);
+        break;
+      case OptimizerName::kSgd:
+        updated = Sgd(params[i], grad, state, inputs, numbers, options, decay);
+        break;
+      case OptimizerName::kMuon:
+        updated = Muon(params[i], grad, state, inputs, numbers, options, decay);
+        break;
+    }
     RecordUpdate(recorder, graph, params[i], updated.param);
-    RecordUpdate(recorder, graph, moments.exp_avg, updated.exp_avg);
-    RecordUpdate(recorder, graph, moments.exp_avg_sq, updated.exp_avg_sq);
+    for (auto member : {&OptimizerInputs::State::exp_avg, &OptimizerInputs::State::exp_avg_sq,
+                        &OptimizerInputs::State::momentum_buffer}) {
+      if ((state.*member).defined())
+        RecordUpdate(recorder, graph, state.*member, updated.state.*member);
+    }
   }
   return Done{};
 }

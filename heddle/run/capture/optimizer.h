@@ -1,4 +1,5 @@
-// Records the optimizer of a captured step: clipping by global norm, then AdamW for each parameter.
+// Records the optimizer of a captured step: clipping by global norm, then the update of each
+// parameter.
 #pragma once
 
 #include "heddle/run/capture/capture.h"
@@ -7,20 +8,21 @@
 namespace heddle::run {
 
 struct OptimizerInputs {
-  // State of one trainable parameter; undefined for other parameters.
-  struct Moments {
+  // State of one parameter; undefined where its rule has none.
+  struct State {
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
+    at::Tensor momentum_buffer;
   };
-  std::vector<Moments> moments;
+  std::vector<State> state;
   // Inputs that change from step to step: the learning rate, with the element type and memory space
-  // that the kernel needs, and the number of the step, from 1.
+  // that the kernel needs, and the number of the step, from 1. SGD without momentum has no step.
   at::Tensor lr;
   at::Tensor step;
 };
 
-// Adds inputs `opt N "exp_avg"` and `opt N "exp_avg_sq"` for every trainable parameter, and `hyper
-// "lr"` and `hyper "step"`.
+// Adds inputs for the state of every trainable parameter, `opt N "exp_avg"` and `opt N
+// "exp_avg_sq"` or `opt N "momentum_buffer"`, and `hyper "lr"` and `hyper "step"`.
 OptimizerInputs AddOptimizerInputs(Recorder& recorder, std::span<const ParamSpec> params,
                                    const CaptureOptions& options);
 

@@ -18,6 +18,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "heddle/run/eager/context_attention.h"
+#include "heddle/run/eager/muon.h"
 #include "heddle/run/eager/thread_group.h"
 #include "heddle/run/models/decoder.h"
 
@@ -108,7 +109,7 @@ EagerDataParallel::EagerDataParallel(const Model& model, std::span<const at::Ten
     : model_(model),
       options_(options),
       state_(EagerSpecs(model, options.coordinates), params, {options.replicate, options.shard},
-             options.reducer, options.reduce_type) {}
+             options.reducer, options.reduce_type, options.optimizer) {}
 
 void EagerDataParallel::RunRank(int64_t rank, std::span<const at::Tensor> params,
                                 std::span<const at::Tensor> inputs, const at::Tensor& count,
@@ -172,10 +173,21 @@ EagerStep EagerDataParallel::Step(std::span<const at::Tensor> inputs, double lr,
   for (int64_t replica = 0; replica < options_.replicate; ++replica) {
     at::Tensor norm = ClipNorm(replica);
     if (replica == 0) result.grad_norm = norm;
+    UpdateMatrices(replica, norm, lr);
     for (int64_t part = 0; part < options_.shard; ++part)
-      state_.Update(replica * options_.shard + part, norm, options_.optimizer, lr, step);
+      state_.Update(replica * options_.shard + part, norm, lr, step);
   }
   return result;
+}
+
+void EagerDataParallel::UpdateMatrices(int64_t replica, const at::Tensor& norm, double lr) {
+  const OptimizerOptions& optimizer = options_.optimizer;
+  for (size_t i = 0; i < model_.params.size(); ++i) {
+    const ParamSpec& param = model_.params[i];
+    if (optimizer.RuleOf(param) != OptimizerName::kMuon) continue;
+    at::Tensor change = EagerOrthogonalized(state_.Direction(replica, i, norm), optimizer);
+    state_.Apply(replica, i, change, lr * optimizer.RateFactor(param.shape), lr);
+  }
 }
 
 // Returns the norm of the norms of all gradients, as FSDP2 computes it: it sums squared norms over

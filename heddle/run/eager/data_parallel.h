@@ -2,7 +2,7 @@
 //
 // All ranks of a mesh [replicate, shard] run in this process. A rank has a shard of every parameter
 // and its moments, and a part of the batch. A step gathers the parameters, runs the model and
-// autograd, reduces the gradients unit by unit, clips by global norm, and runs AdamW on its shards.
+// autograd, reduces the gradients unit by unit, clips by global norm, and updates its shards.
 // It shares only the models and reducers with the rest of Heddle.
 #pragma once
 
@@ -100,6 +100,9 @@ class EagerDataParallel {
   const at::Tensor& param(int64_t rank, size_t i) const { return state_.param(rank, i); }
   const at::Tensor& exp_avg(int64_t rank, size_t i) const { return state_.exp_avg(rank, i); }
   const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const { return state_.exp_avg_sq(rank, i); }
+  const at::Tensor& momentum_buffer(int64_t rank, size_t i) const {
+    return state_.momentum_buffer(rank, i);
+  }
   const at::Tensor& grad(int64_t rank, size_t i) const { return state_.grad(rank, i); }
 
  private:
@@ -118,6 +121,8 @@ class EagerDataParallel {
   void RunGroup(const EagerGroup& group, std::span<const at::Tensor> inputs,
                 const at::Tensor& count, std::vector<RankStep>& ran);
   at::Tensor ClipNorm(int64_t replica) const;
+  // Updates the matrices that need whole gradients, on all ranks of a replica.
+  void UpdateMatrices(int64_t replica, const at::Tensor& norm, double lr);
 
   const Model& model_;
   DataParallelOptions options_;

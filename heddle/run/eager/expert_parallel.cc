@@ -4,6 +4,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/div.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
@@ -14,6 +15,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "heddle/run/eager/decoder_slice.h"
+#include "heddle/run/eager/muon.h"
 #include "heddle/run/eager/thread_group.h"
 
 namespace heddle::run {
@@ -37,7 +39,7 @@ EagerExpertParallel::EagerExpertParallel(const Model& model, std::span<const at:
     for (size_t i = 0; i < params.size(); ++i) {
       if (is_stack_[i] == stacks) own.push_back(part_of(i).contiguous());
     }
-    to.emplace_back(specs[stacks], own, ranks, data.reducer, data.reduce_type);
+    to.emplace_back(specs[stacks], own, ranks, data.reducer, data.reduce_type, data.optimizer);
   };
   auto slice_of = [&](const at::Tensor& whole, size_t i, int64_t slice) {
     std::optional<int64_t> dim = TensorSplitDim(model.params[i].name, own_tokens());
@@ -192,16 +194,35 @@ EagerStep EagerExpertParallel::Step(std::span<const at::Tensor> inputs, double l
   for (int64_t replica = 0; replica < tensor.data.replicate; ++replica) {
     at::Tensor norm = ClipNorm(replica);
     if (replica == 0) result.grad_norm = norm;
+    UpdateMatrices(replica, norm, lr);
     for (ShardedState& state : dense_) {
       for (int64_t part = 0; part < tensor.data.shard; ++part)
-        state.Update(replica * tensor.data.shard + part, norm, tensor.data.optimizer, lr, step);
+        state.Update(replica * tensor.data.shard + part, norm, lr, step);
     }
     for (ShardedState& state : stacks_) {
       for (int64_t part = 0; part < copies(); ++part)
-        state.Update(replica * copies() + part, norm, tensor.data.optimizer, lr, step);
+        state.Update(replica * copies() + part, norm, lr, step);
     }
   }
   return result;
+}
+
+// Stacks of experts are not matrices, so Muon does not update them.
+void EagerExpertParallel::UpdateMatrices(int64_t replica, const at::Tensor& norm, double lr) {
+  const OptimizerOptions& optimizer = options_.tensor.data.optimizer;
+  for (size_t i = 0; i < model_.params.size(); ++i) {
+    const ParamSpec& param = model_.params[i];
+    if (optimizer.RuleOf(param) != OptimizerName::kMuon) continue;
+    std::vector<at::Tensor> slices;
+    for (ShardedState& state : dense_) slices.push_back(state.Direction(replica, place_[i], norm));
+    std::optional<int64_t> dim = TensorSplitDim(param.name, own_tokens());
+    at::Tensor change = EagerOrthogonalized(dim ? at::cat(slices, *dim) : slices[0], optimizer);
+    for (size_t s = 0; s < dense_.size(); ++s) {
+      at::Tensor own =
+          dim ? EagerChunk(change, *dim, options_.tensor.tensor, static_cast<int64_t>(s)) : change;
+      dense_[s].Apply(replica, place_[i], own, lr * optimizer.RateFactor(param.shape), lr);
+    }
+  }
 }
 
 // Returns the norms of a rank's gradients; zero for gradients that the first slice counts.

@@ -59,6 +59,9 @@ class EagerExpertParallel {
   const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const {
     return Of(rank, i).exp_avg_sq(At(rank, i), place_[i]);
   }
+  const at::Tensor& momentum_buffer(int64_t rank, size_t i) const {
+    return Of(rank, i).momentum_buffer(At(rank, i), place_[i]);
+  }
   const at::Tensor& grad(int64_t rank, size_t i) const {
     return Of(rank, i).grad(At(rank, i), place_[i]);
   }
@@ -103,6 +106,8 @@ class EagerExpertParallel {
   void Reduce(StepParts& parts, bool ends_batch);
   at::Tensor Norms(int64_t rank) const;
   at::Tensor ClipNorm(int64_t replica) const;
+  // Updates the matrices that need whole gradients, on all ranks of a replica.
+  void UpdateMatrices(int64_t replica, const at::Tensor& norm, double lr);
 
   const Model& model_;
   ExpertParallelOptions options_;

@@ -36,27 +36,35 @@ at::Tensor EagerChunk(const at::Tensor& whole, int64_t dim, int64_t chunks, int6
 
 ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
                            const StateRanks& ranks, const Reducer& reducer,
-                           std::optional<at::ScalarType> reduce_type)
+                           std::optional<at::ScalarType> reduce_type,
+                           const OptimizerOptions& optimizer)
     : replicate_(ranks.replicate),
       shard_(ranks.shard),
       inner_(ranks.inner),
       innermost_(ranks.innermost),
       reducer_(reducer),
-      reduce_type_(reduce_type) {
+      reduce_type_(reduce_type),
+      optimizer_(optimizer) {
   std::map<std::string, size_t> unit_at;
   for (size_t i = 0; i < specs.size(); ++i) {
     auto [at, added] = unit_at.try_emplace(specs[i].unit, units_.size());
     if (added) units_.emplace_back();
     units_[at->second].push_back(i);
     shapes_.push_back(params[i].sizes().vec());
+    rules_.push_back(optimizer.RuleOf(specs[i]));
   }
   for (int64_t rank = 0; rank < replicate_ * shard_; ++rank) {
     RankState state;
     for (size_t i = 0; i < params.size(); ++i) {
       at::Tensor part = PartOf(params[i], i, rank % shard_);
       state.params.push_back(part.clone(at::MemoryFormat::Contiguous));
-      state.averages.push_back(at::zeros_like(state.params.back()));
-      state.squares.push_back(at::zeros_like(state.params.back()));
+      auto zeros_if = [&](bool exists) {
+        return exists ? at::zeros_like(state.params.back()) : at::Tensor();
+      };
+      bool adamw = rules_[i] == OptimizerName::kAdamW;
+      state.averages.push_back(zeros_if(adamw));
+      state.squares.push_back(zeros_if(adamw));
+      state.momenta.push_back(zeros_if(!adamw && optimizer.has_momentum()));
     }
     states_.push_back(std::move(state));
   }
@@ -159,35 +167,89 @@ at::Tensor ShardedState::Norms(int64_t rank) const {
   return at::stack(at::_foreach_norm(state(rank).grads, 2));
 }
 
-void ShardedState::Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& o,
-                          double lr, int64_t step) {
+at::Tensor ShardedState::Clipped(const at::Tensor& grad, const at::Tensor& norm) const {
+  if (optimizer_.max_norm <= 0) return grad;
+  at::Tensor factor = at::clamp(at::mul(at::reciprocal(at::add(norm, 1e-6)), optimizer_.max_norm),
+                                std::nullopt, 1.0);
+  return at::mul(grad, factor);
+}
+
+void ShardedState::Update(int64_t rank, const at::Tensor& norm, double lr, int64_t step) {
   RankState& state = states_[static_cast<size_t>(rank)];
-  at::Tensor factor =
-      at::clamp(at::mul(at::reciprocal(at::add(norm, 1e-6)), o.max_norm), std::nullopt, 1.0);
-  if (o.implementation == AdamW::kForLoop) return UpdateInLoop(state, factor, o, lr, step);
-  at::Tensor number = at::full({}, static_cast<double>(step), norm.options().dtype(at::kFloat));
   for (size_t i = 0; i < state.params.size(); ++i) {
-    at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
-    at::_fused_adamw_({state.params[i]}, {grad}, {state.averages[i]}, {state.squares[i]}, {},
-                      {number}, lr, o.beta1, o.beta2, o.DecayOf(shapes_[i].size()), o.eps,
-                      /*amsgrad=*/false,
-                      /*maximize=*/false);
+    if (rules_[i] == OptimizerName::kMuon) continue;
+    at::Tensor grad = Clipped(state.grads[i], norm);
+    if (rules_[i] == OptimizerName::kSgd) {
+      RunSgd(state, i, grad, lr, step);
+    } else if (optimizer_.fused()) {
+      RunFusedAdamW(state, i, grad, lr, step);
+    } else {
+      RunAdamW(state, i, grad, lr, step);
+    }
   }
 }
 
+void ShardedState::RunFusedAdamW(RankState& state, size_t param, const at::Tensor& grad, double lr,
+                                 int64_t step) const {
+  const OptimizerOptions& o = optimizer_;
+  at::Tensor number = at::full({}, static_cast<double>(step), grad.options().dtype(at::kFloat));
+  at::_fused_adamw_({state.params[param]}, {grad}, {state.averages[param]}, {state.squares[param]},
+                    {}, {number}, lr, o.beta1, o.beta2, o.DecayOf(shapes_[param].size()), o.eps,
+                    /*amsgrad=*/false,
+                    /*maximize=*/false);
+}
+
 // AdamW as PyTorch computes it without `fused` and `foreach`.
-void ShardedState::UpdateInLoop(RankState& state, const at::Tensor& factor,
-                                const OptimizerOptions& o, double lr, int64_t step) const {
+void ShardedState::RunAdamW(RankState& state, size_t param, const at::Tensor& grad, double lr,
+                            int64_t step) const {
+  const OptimizerOptions& o = optimizer_;
   double first = 1 - std::pow(o.beta1, static_cast<double>(step));
   double second = 1 - std::pow(o.beta2, static_cast<double>(step));
-  for (size_t i = 0; i < state.params.size(); ++i) {
-    at::Tensor grad = o.max_norm > 0 ? at::mul(state.grads[i], factor) : state.grads[i];
-    double decay = o.DecayOf(shapes_[i].size());
-    if (decay != 0) state.params[i].mul_(1 - lr * decay);
-    state.averages[i].lerp_(grad, 1 - o.beta1);
-    state.squares[i].mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
-    at::Tensor spread = at::sqrt(state.squares[i]).div_(std::sqrt(second)).add_(o.eps);
-    state.params[i].addcdiv_(state.averages[i], spread, -(lr / first));
+  double decay = o.DecayOf(shapes_[param].size());
+  if (decay != 0) state.params[param].mul_(1 - lr * decay);
+  state.averages[param].lerp_(grad, 1 - o.beta1);
+  state.squares[param].mul_(o.beta2).addcmul_(grad, grad, 1 - o.beta2);
+  at::Tensor spread = at::sqrt(state.squares[param]).div_(std::sqrt(second)).add_(o.eps);
+  state.params[param].addcdiv_(state.averages[param], spread, -(lr / first));
+}
+
+// torch.optim.SGD without `fused` and `foreach`.
+void ShardedState::RunSgd(RankState& state, size_t param, at::Tensor grad, double lr,
+                          int64_t step) const {
+  const OptimizerOptions& o = optimizer_;
+  double decay = o.DecayOf(shapes_[param].size());
+  if (decay != 0) grad = grad.add(state.params[param], decay);
+  if (o.Momentum() != 0) {
+    at::Tensor& buffer = state.momenta[param];
+    if (step == 1) {
+      buffer.copy_(grad);
+    } else {
+      buffer.mul_(o.Momentum()).add_(grad, 1 - o.dampening);
+    }
+    grad = o.Nesterov() ? grad.add(buffer, o.Momentum()) : buffer;
+  }
+  state.params[param].add_(grad, -lr);
+}
+
+// The first half of torch.optim.Muon.
+at::Tensor ShardedState::Direction(int64_t replica, size_t param, const at::Tensor& norm) {
+  std::vector<at::Tensor> parts;
+  for (int64_t part = 0; part < shard_; ++part) {
+    RankState& state = states_[static_cast<size_t>(replica * shard_ + part)];
+    at::Tensor grad = Clipped(state.grads[param], norm);
+    at::Tensor& buffer = state.momenta[param];
+    buffer.lerp_(grad, 1 - optimizer_.Momentum());
+    parts.push_back(optimizer_.Nesterov() ? grad.lerp(buffer, optimizer_.Momentum()) : buffer);
+  }
+  return at::cat(parts, ShardDim(param));
+}
+
+void ShardedState::Apply(int64_t replica, size_t param, const at::Tensor& change, double lr,
+                         double decay_lr) {
+  for (int64_t part = 0; part < shard_; ++part) {
+    at::Tensor& own = states_[static_cast<size_t>(replica * shard_ + part)].params[param];
+    own.mul_(1 - decay_lr * optimizer_.weight_decay);
+    own.add_(PartOf(change, param, part), -lr);
   }
 }
 

@@ -1,6 +1,6 @@
 // ShardedState: the shards of some parameters on the ranks of a mesh [replicate, shard], and
 // FSDP2's operations on them. It gathers parameters, reduces gradients unit by unit, and updates
-// shards with AdamW. Rank = replica * shard + part.
+// shards. Rank = replica * shard + part.
 #pragma once
 
 #include <optional>
@@ -33,13 +33,15 @@ class ShardedState {
   // `params` are whole, in registration order.
   ShardedState(std::span<const ParamSpec> specs, std::span<const at::Tensor> params,
                const StateRanks& ranks, const Reducer& reducer,
-               std::optional<at::ScalarType> reduce_type);
+               std::optional<at::ScalarType> reduce_type, const OptimizerOptions& optimizer);
 
   int64_t ranks() const { return replicate_ * shard_; }
-  // Gradients are those of the last step, before clipping.
+  // Gradients are those of the last step, before clipping. State that a parameter's rule does not
+  // have is undefined.
   const at::Tensor& param(int64_t rank, size_t i) const { return state(rank).params[i]; }
   const at::Tensor& exp_avg(int64_t rank, size_t i) const { return state(rank).averages[i]; }
   const at::Tensor& exp_avg_sq(int64_t rank, size_t i) const { return state(rank).squares[i]; }
+  const at::Tensor& momentum_buffer(int64_t rank, size_t i) const { return state(rank).momenta[i]; }
   const at::Tensor& grad(int64_t rank, size_t i) const { return state(rank).grads[i]; }
 
   // Gathers whole parameters from the ranks of a replica.
@@ -53,20 +55,30 @@ class ShardedState {
   void EndBatch();
   // Returns the norm of a rank's shard of each gradient, as a vector.
   at::Tensor Norms(int64_t rank) const;
-  // Clips by the norm of all gradients if the options ask for it, and updates the shards.
-  void Update(int64_t rank, const at::Tensor& norm, const OptimizerOptions& options, double lr,
-              int64_t step);
+  // Clips by the norm of all gradients if the options ask for it, and updates the shards, except
+  // those of Muon's matrices.
+  void Update(int64_t rank, const at::Tensor& norm, double lr, int64_t step);
+  // Clips the gradient of one of Muon's matrices, and adds it to the momentum buffers of a replica.
+  // Returns the whole matrix that gives the direction of the update.
+  at::Tensor Direction(int64_t replica, size_t param, const at::Tensor& norm);
+  // Decays the matrix at the rate `decay_lr`, and adds the shards of `-lr * change`.
+  void Apply(int64_t replica, size_t param, const at::Tensor& change, double lr, double decay_lr);
 
  private:
   struct RankState {
     std::vector<at::Tensor> params;
     std::vector<at::Tensor> averages;
     std::vector<at::Tensor> squares;
+    std::vector<at::Tensor> momenta;
     std::vector<at::Tensor> grads;
     std::vector<at::Tensor> batch_grads;
   };
-  void UpdateInLoop(RankState& state, const at::Tensor& factor, const OptimizerOptions& options,
-                    double lr, int64_t step) const;
+  at::Tensor Clipped(const at::Tensor& grad, const at::Tensor& norm) const;
+  void RunFusedAdamW(RankState& state, size_t param, const at::Tensor& grad, double lr,
+                     int64_t step) const;
+  void RunAdamW(RankState& state, size_t param, const at::Tensor& grad, double lr,
+                int64_t step) const;
+  void RunSgd(RankState& state, size_t param, at::Tensor grad, double lr, int64_t step) const;
   const RankState& state(int64_t rank) const { return states_[static_cast<size_t>(rank)]; }
   // Returns the dimension that is split.
   int64_t ShardDim(size_t param) const;
@@ -80,6 +92,9 @@ class ShardedState {
   int64_t innermost_;
   Reducer reducer_;
   std::optional<at::ScalarType> reduce_type_;
+  OptimizerOptions optimizer_;
+  // By parameter.
+  std::vector<OptimizerName> rules_;
   std::vector<std::vector<int64_t>> shapes_;
   // Parameters of each unit, in registration order. Units are in the order of their first
   // parameters.

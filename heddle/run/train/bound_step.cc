@@ -119,6 +119,7 @@ void BoundStep::FindInputs(const Model& model) {
     if (input.role == InputRole::kOpt && param < params_.size()) {
       if (input.label == "exp_avg") place = &params_[param].exp_avg;
       if (input.label == "exp_avg_sq") place = &params_[param].exp_avg_sq;
+      if (input.label == "momentum_buffer") place = &params_[param].momentum_buffer;
       if (input.label == "grad") place = &params_[param].grad_sum;
     }
     if (input.role == InputRole::kHyper) {
@@ -188,6 +189,7 @@ void BoundStep::Bind(std::span<const RankState> states, const StepNumbers& numbe
       bind(params_[p].value, states[at].params[p].value);
       bind(params_[p].exp_avg, states[at].params[p].exp_avg);
       bind(params_[p].exp_avg_sq, states[at].params[p].exp_avg_sq);
+      bind(params_[p].momentum_buffer, states[at].params[p].momentum_buffer);
     }
     for (const auto& [name, place] : buffers_) bind(place, states[at].buffers.at(name));
     if (lr_) {

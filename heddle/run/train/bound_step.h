@@ -26,6 +26,7 @@ struct RankState {
     at::Tensor value;
     at::Tensor exp_avg;
     at::Tensor exp_avg_sq;
+    at::Tensor momentum_buffer;
     // Sum over the micro-batches so far, before clipping. Freed before anything else runs.
     at::Tensor grad;
   };
@@ -62,6 +63,7 @@ class BoundStep {
     Place value;
     Place exp_avg;
     Place exp_avg_sq;
+    Place momentum_buffer;
     // The gradient sum among the inputs, and the gradient among the outputs.
     Place grad_sum;
     Place grad;

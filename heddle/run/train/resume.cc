@@ -16,7 +16,8 @@ std::string NameOf(const Model& model, StateKind kind, size_t param) {
   return kind == StateKind::kParam ? name : fmt::format("{}.{}", name, Name(kind));
 }
 
-constexpr StateKind kSaved[] = {StateKind::kParam, StateKind::kExpAvg, StateKind::kExpAvgSq};
+constexpr StateKind kSaved[] = {StateKind::kParam, StateKind::kExpAvg, StateKind::kExpAvgSq,
+                                StateKind::kMomentum};
 
 // Describes the whole tensor of an input of a local graph.
 TensorInfo InfoOf(const Graph& graph, const Input& input, std::string name) {
@@ -88,7 +89,7 @@ void AddTensors(const Graph& graph, const Model& model, std::vector<TensorInfo>&
     if (input.role == InputRole::kBuffer && updated.contains(input.value) &&
         !CountsBatches(input.label))
       tensors.push_back(InfoOf(graph, input, input.label));
-    for (StateKind kind : {StateKind::kExpAvg, StateKind::kExpAvgSq}) {
+    for (StateKind kind : kMomentKinds) {
       if (input.role == InputRole::kOpt && input.label == Name(kind))
         tensors.push_back(InfoOf(graph, input, NameOf(model, kind, param)));
     }

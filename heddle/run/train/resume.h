@@ -10,9 +10,9 @@
 
 namespace heddle::run {
 
-// Returns everything that a resumed run needs: `NAME`, `NAME.exp_avg` and `NAME.exp_avg_sq` of each
-// parameter, and buffers that steps update. The snapshot shares the run's tensors, so copy it
-// before the next step.
+// Returns everything that a resumed run needs: each parameter `NAME` with the optimizer's state of
+// it, such as `NAME.exp_avg`, and buffers that steps update. The snapshot shares the run's tensors,
+// so copy it before the next step.
 Snapshot SnapshotOf(const GraphRun& run, const Model& model, std::string state);
 
 // Returns the tensors that a checkpoint must have for this job to resume from it. `step` has the

@@ -16,6 +16,7 @@ using RunJson = nlohmann::ordered_json;
 
 constexpr std::string_view kConstants = "constants";
 constexpr std::string_view kLargestToken = "largest_token";
+constexpr const char* kOptimizer = "optimizer.name";
 
 RunJson ConstantsOf(const ModelConfig& config) {
   ModelConfig copy = config;
@@ -155,9 +156,20 @@ class RunComparison {
         differ.empty() ? fmt::format("`{}`, but this job has `{}`", then, now) : differ));
   }
 
+  // The state of one optimizer is of no use to another. Older versions had AdamW only.
+  void CompareOptimizer() {
+    auto name_in = [](const RunJson& run) -> RunJson {
+      bool stated = run.contains("settings") && run["settings"].is_object() &&
+                    run["settings"].contains(kOptimizer);
+      return stated ? run["settings"][kOptimizer] : RunJson("AdamW");
+    };
+    Compare(name_in(then_), name_in(now_), fmt::format("--{}", kOptimizer));
+  }
+
   void CompareSettings() {
     if (!then_.contains("settings") || !then_["settings"].is_object()) return;
     for (const auto& [key, value] : now_["settings"].items()) {
+      if (key == kOptimizer) continue;
       const RunJson& then = then_["settings"];
       if (!then.contains(key) || then[key] == value) continue;
       remarks_.push_back(fmt::format("--{} is {}, but the checkpoint was trained with {}", key,
@@ -228,6 +240,7 @@ Result<std::vector<std::string>> CheckSameRun(const Checkpoint& checkpoint, cons
   comparison.CompareConstants();
   comparison.Compare("seed", "--debug.seed");
   comparison.CompareData(batch);
+  comparison.CompareOptimizer();
   comparison.CompareSettings();
   return comparison.Take();
 }

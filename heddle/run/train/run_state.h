@@ -1,7 +1,8 @@
 // The state of a run that a checkpoint stores in addition to tensors: model, data and settings.
 //
 // Model, flavor, constants of the model, seed and data identify a run: a run resumes only if they
-// are the same. Settings, such as the optimizer's, may change; differences become remarks.
+// are the same, and with the same optimizer. Settings, such as the learning rate, may change;
+// differences become remarks.
 #pragma once
 
 #include <optional>

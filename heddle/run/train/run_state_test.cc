@@ -125,6 +125,19 @@ TEST_F(RunStateTest, OtherSettingsAreNamed) {
             "--optimizer.lr is 0.001, but the checkpoint was trained with 0.0008\n");
 }
 
+TEST_F(RunStateTest, AnotherOptimizerIsRefused) {
+  RunState other = State();
+  other.settings = {{"optimizer.name", "Muon"}};
+  std::string refused =
+      "refused: STEP was trained with --optimizer.name={}, this job has {}; resume with "
+      "--optimizer.name={}, or begin in another --checkpoint.folder\n";
+  // Checkpoints of older versions do not name it.
+  EXPECT_EQ(Said(Saved(FormatRunState(State())), other),
+            fmt::format(fmt::runtime(refused), "AdamW", "Muon", "AdamW"));
+  EXPECT_EQ(Said(Saved(FormatRunState(other)), State()),
+            fmt::format(fmt::runtime(refused), "Muon", "AdamW", "Muon"));
+}
+
 TEST_F(RunStateTest, AnotherMeshLearnsWhichFlagKeepsTheBatch) {
   Checkpoint checkpoint = Saved(FormatRunState(State()));
   RunState other = State();

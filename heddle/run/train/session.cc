@@ -13,7 +13,8 @@
 namespace heddle::run {
 namespace {
 
-constexpr std::string_view kStateKindNames[] = {"parameter", "exp_avg", "exp_avg_sq", "gradient"};
+constexpr std::string_view kStateKindNames[] = {"parameter", "exp_avg", "exp_avg_sq",
+                                                "momentum_buffer", "gradient"};
 
 // Number of runs as launches before recording. The first runs of a kernel load it, plan it and
 // allocate its workspace, which cannot be recorded.
@@ -109,6 +110,7 @@ std::optional<size_t> Session::InputOf(StateKind kind, size_t param) const {
     case StateKind::kParam: return places.value;
     case StateKind::kExpAvg: return places.exp_avg;
     case StateKind::kExpAvgSq: return places.exp_avg_sq;
+    case StateKind::kMomentum: return places.momentum_buffer;
     case StateKind::kGrad: return places.grad_sum;
   }
   return std::nullopt;
@@ -119,9 +121,11 @@ Status Session::InitState(const Model& model, const SessionOptions& options) {
   for (RankState& state : states_) state.params.resize(model.params.size());
   for (size_t p = 0; p < model.params.size(); ++p) {
     if (!step_.places(p).value) continue;
-    for (auto [kind, member] : {std::pair(StateKind::kParam, &RankState::Param::value),
-                                std::pair(StateKind::kExpAvg, &RankState::Param::exp_avg),
-                                std::pair(StateKind::kExpAvgSq, &RankState::Param::exp_avg_sq)}) {
+    for (auto [kind, member] :
+         {std::pair(StateKind::kParam, &RankState::Param::value),
+          std::pair(StateKind::kExpAvg, &RankState::Param::exp_avg),
+          std::pair(StateKind::kExpAvgSq, &RankState::Param::exp_avg_sq),
+          std::pair(StateKind::kMomentum, &RankState::Param::momentum_buffer)}) {
       std::optional<size_t> input = InputOf(kind, p);
       if (!input) continue;
       at::Tensor whole;
@@ -294,7 +298,8 @@ std::vector<at::Tensor> Session::Updated() const {
   std::vector<at::Tensor> updated;
   for (size_t at = 0; at < states_.size(); ++at) {
     for (const RankState::Param& param : states_[at].params) {
-      for (const at::Tensor& tensor : {param.value, param.exp_avg, param.exp_avg_sq}) {
+      for (const at::Tensor& tensor :
+           {param.value, param.exp_avg, param.exp_avg_sq, param.momentum_buffer}) {
         if (tensor.defined()) updated.push_back(tensor);
       }
     }
@@ -336,6 +341,7 @@ at::Tensor Session::state(StateKind kind, size_t at, size_t param) const {
     case StateKind::kParam: return own.value;
     case StateKind::kExpAvg: return own.exp_avg;
     case StateKind::kExpAvgSq: return own.exp_avg_sq;
+    case StateKind::kMomentum: return own.momentum_buffer;
     // A step can return the gradient in the type before a cast.
     case StateKind::kGrad:
       return own.grad.defined() ? own.grad.to(own.value.scalar_type()) : own.grad;

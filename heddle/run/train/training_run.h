@@ -14,10 +14,14 @@
 namespace heddle::run {
 
 // Tensors that a rank stores per parameter. The gradient is that of the last step, before clipping.
-enum class StateKind : uint8_t { kParam, kExpAvg, kExpAvgSq, kGrad };
+enum class StateKind : uint8_t { kParam, kExpAvg, kExpAvgSq, kMomentum, kGrad };
 inline constexpr StateKind kStateKinds[] = {StateKind::kGrad, StateKind::kExpAvg,
-                                            StateKind::kExpAvgSq, StateKind::kParam};
-// Returns `parameter`, `exp_avg`, `exp_avg_sq` or `gradient`.
+                                            StateKind::kExpAvgSq, StateKind::kMomentum,
+                                            StateKind::kParam};
+// State of the optimizer.
+inline constexpr StateKind kMomentKinds[] = {StateKind::kExpAvg, StateKind::kExpAvgSq,
+                                             StateKind::kMomentum};
+// Returns `parameter`, `exp_avg`, `exp_avg_sq`, `momentum_buffer` or `gradient`.
 std::string_view Name(StateKind kind);
 
 class TrainingRun {

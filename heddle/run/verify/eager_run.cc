@@ -59,6 +59,7 @@ class EagerRun final : public TrainingRun {
       case StateKind::kParam: return eager_.param(rank, param);
       case StateKind::kExpAvg: return eager_.exp_avg(rank, param);
       case StateKind::kExpAvgSq: return eager_.exp_avg_sq(rank, param);
+      case StateKind::kMomentum: return eager_.momentum_buffer(rank, param);
       case StateKind::kGrad: return eager_.grad(rank, param);
     }
     return {};

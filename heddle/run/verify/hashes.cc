@@ -43,8 +43,7 @@ std::string HashLines(const TrainingRun& run, std::span<const ParamSpec> params,
     add(StateKind::kParam, "");
     if (gradients) add(StateKind::kGrad, ".grad");
     if (!moments) continue;
-    add(StateKind::kExpAvg, ".exp_avg");
-    add(StateKind::kExpAvgSq, ".exp_avg_sq");
+    for (StateKind kind : kMomentKinds) add(kind, fmt::format(".{}", Name(kind)));
   }
   return lines;
 }

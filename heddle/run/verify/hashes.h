@@ -5,7 +5,8 @@
 //   {"step":1,"rank":0,"name":"layers.0.attention.wq.weight.grad","shape":[16,64],"sha256":"..."}
 //
 // A hash covers the raw bytes of a rank's shard: of the master weights after the step (the plain
-// name), of the gradient before clipping (`.grad`), and of the moments (`.exp_avg`, `.exp_avg_sq`).
+// name), of the gradient before clipping (`.grad`), and of the optimizer's state (`.exp_avg`,
+// `.exp_avg_sq`, `.momentum_buffer`).
 #pragma once
 
 #include <string>

@@ -25,7 +25,8 @@ class StepHashes {
 
 struct HashDifference {
   int64_t rank = 0;
-  // `loss`, `validation_loss`, or a parameter's name, with `.grad`, `.exp_avg` or `.exp_avg_sq`.
+  // `loss`, `validation_loss`, or a parameter's name, with `.grad` or a name of its
+  // optimizer state.
   std::string name;
   // `missing` if only one of the programs has it.
   std::string first;

@@ -44,7 +44,7 @@ struct KernelsCommand {
     compile.Declare(flags);
     flags.Section("Costs");
     DeclarePrices(flags, options.prices, "cluster whose devices run the kernels");
-    DeclareOptimizer(flags, without_optimizer);
+    DeclareOptimizer(flags, *options.optimizer, without_optimizer);
     flags.Section("Measurement");
     flags.Switch("--measure", measure,
                  "run some steps on this machine's GPU, and measure the time of each launch");

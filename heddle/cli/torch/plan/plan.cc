@@ -63,7 +63,7 @@ struct PlanCommand {
     compile.Declare(flags);
     flags.Section("Costs");
     DeclarePrices(flags, options.prices, "cluster that runs the step");
-    DeclareOptimizer(flags, without_optimizer);
+    DeclareOptimizer(flags, *options.optimizer, without_optimizer);
     flags.Section("Output");
     DeclareStage(flags, stage);
     flags.Option("--coordinate=K", coordinate,

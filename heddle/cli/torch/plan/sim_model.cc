@@ -15,7 +15,7 @@ class SimulatedModelSource final : public SimulatedSource {
     DeclareStep(flags, options_.plan.model, &cluster);
     DeclareParallelism(flags, options_.plan.parallel);
     compile_.Declare(flags);
-    DeclareOptimizer(flags, without_optimizer_);
+    DeclareOptimizer(flags, *options_.plan.optimizer, without_optimizer_);
     flags.Section("Comparison");
     flags.Option("--against", options_.against,
                  "pipeline to compare with; the same one as --compile.pipeline: no comparison");

@@ -21,7 +21,8 @@ std::string Row(std::string_view step, std::string_view loss, std::string_view h
 std::string HashedName(std::string_view name) {
   for (auto [suffix, what] : {std::pair<std::string_view, std::string_view>(".grad", "gradient"),
                               {".exp_avg", "exp_avg"},
-                              {".exp_avg_sq", "exp_avg_sq"}}) {
+                              {".exp_avg_sq", "exp_avg_sq"},
+                              {".momentum_buffer", "momentum_buffer"}}) {
     if (name.ends_with(suffix))
       return fmt::format("{} of `{}`", what, name.substr(0, name.size() - suffix.size()));
   }

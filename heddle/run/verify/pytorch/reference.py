@@ -11,8 +11,8 @@ lines of JSON on standard output, in the order of steps and ranks.
   {"step": 1, "rank": 0, "name": "...", "shape": [64, 256], "sha256": "..."}
   {"end": 1}                                                   all lines of step 1 were printed
 
-Names are those of parameters; `.grad`, `.exp_avg` and `.exp_avg_sq` after a name are its gradient
-before clipping and its moments.
+Names are those of parameters; `.grad`, `.exp_avg`, `.exp_avg_sq` and `.momentum_buffer` after a
+name are its gradient before clipping and the state of its optimizer.
 """
 import ctypes
 import hashlib
@@ -32,6 +32,7 @@ try:
     import torch.nn.functional as F
 
     import models
+    import optimizers
     import parallel
     from layers import IGNORED, Context, wide
     from parallel import local
@@ -180,15 +181,7 @@ class Rank:
             parallel.apply_tensor_parallel(job, self.model, self.groups.mesh["tensor"])
         parallel.apply_fsdp(job, self.model, self.groups)
         self.batches = Batches(job)
-        fused = job["implementation"] == "fused"
-        params = list(self.model.parameters())
-        groups = [{"params": [p for p in params if p.ndim >= 2 or job["decay_vectors"]]},
-                  {"params": [p for p in params if p.ndim < 2 and not job["decay_vectors"]],
-                   "weight_decay": 0.0}]
-        self.optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=job["lr"],
-            betas=(job["beta1"], job["beta2"]), eps=job["eps"], weight_decay=job["weight_decay"],
-            fused=fused, foreach=False)
+        self.optimizers = optimizers.make_optimizers(job, self.model)
 
     def load(self):
         job, file = self.job, Safetensors(self.job["weights"])
@@ -259,9 +252,7 @@ class Rank:
         job, total = self.job, None
         rows = self.rows() * job["accumulated"]
         count = self.batches.counted("train", step, rows)
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(job, step)
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         self.model.train()
         for batch in range(job["accumulated"]):
             loss = self.run_batch("train", step, batch, count)
@@ -272,12 +263,12 @@ class Rank:
         lines = [{"loss": total.item().hex()}]
         lines += [self.hashed(name + ".grad", param.grad) for name, param in named.items()]
         parallel.clip(job, list(named.values()), self.groups)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step(learning_rate(job, step))
         for name, param in named.items():
-            state = self.optimizer.state[param]
             lines.append(self.hashed(name, param))
-            lines += [self.hashed(f"{name}.{moment}", state[moment])
-                      for moment in ("exp_avg", "exp_avg_sq")]
+            lines += [self.hashed(f"{name}.{kind}", tensor) for optimizer in self.optimizers
+                      for kind, tensor in optimizer.state(param).items()]
         for name, mixture in models.mixtures(self.model).items():
             mixture.update_bias()
             if mixture.expert_bias_E is not None and job["model"]["moe.bias_rate"] > 0:

@@ -1,5 +1,5 @@
-// `heddle.squared_norm`, our own operator in ATen's dispatcher. Capture records it and graphs run
-// it.
+// `heddle.squared_norm` and `heddle.normalize`, our own operators in ATen's dispatcher. Capture
+// records them and graphs run them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,6 +13,10 @@ namespace heddle::run {
 // With `places`, tensor i is at index places[i] of a vector of `count` elements; the others are
 // zero.
 at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places = {}, int64_t count = 0);
+
+// Returns the matrix divided by max(norm, eps), contiguous. The norm is that of all elements in
+// row-major order.
+at::Tensor Normalize(const at::Tensor& matrix, double eps);
 
 // Links our own operators into the program, which puts them into the dispatcher. Without a call,
 // the linker drops the object file.

@@ -1,8 +1,11 @@
-#include "heddle/run/aten/squared_norm.h"
+#include "heddle/run/aten/norms.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/clamp_min.h>
+#include <ATen/ops/div.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -21,12 +24,23 @@ at::Tensor RunSquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_
   return all;
 }
 
+// As torch.optim.Muon, which normalizes a contiguous matrix, or the transpose of one.
+at::Tensor RunNormalize(const at::Tensor& self, double eps) {
+  at::Tensor matrix = self.contiguous();
+  return at::div(matrix, at::clamp_min(at::linalg_vector_norm(matrix, 2), eps));
+}
+
 TORCH_LIBRARY_FRAGMENT(heddle, library) {
+  library.def("normalize(Tensor self, *, float eps) -> Tensor");
   library.def("squared_norm(Tensor[] inputs, *, int[] places=[], int count=0) -> Tensor");
 }
 // Registered per device, not for all devices: tracing must record one op, not its parts.
-TORCH_LIBRARY_IMPL(heddle, CPU, library) { library.impl("squared_norm", RunSquaredNorm); }
-TORCH_LIBRARY_IMPL(heddle, CUDA, library) { library.impl("squared_norm", RunSquaredNorm); }
+void AddKernels(torch::Library& library) {
+  library.impl("normalize", RunNormalize);
+  library.impl("squared_norm", RunSquaredNorm);
+}
+TORCH_LIBRARY_IMPL(heddle, CPU, library) { AddKernels(library); }
+TORCH_LIBRARY_IMPL(heddle, CUDA, library) { AddKernels(library); }
 
 }  // namespace
 
@@ -39,6 +53,14 @@ at::Tensor SquaredNorm(at::TensorList tensors, at::IntArrayRef places, int64_t c
   // The op has no gradient, and traced tensors have no autograd kernel for it.
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   return op.call(tensors, places, count);
+}
+
+at::Tensor Normalize(const at::Tensor& matrix, double eps) {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("heddle::normalize", "")
+                             .typed<at::Tensor(const at::Tensor&, double)>();
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  return op.call(matrix, eps);
 }
 
 }  // namespace heddle::run
