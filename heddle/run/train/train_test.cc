@@ -41,14 +41,13 @@ TEST(Batches, AreAFunctionOfSeedStepRowAndPosition) {
 class AccumulationTest : public testing::Test {
  protected:
   // Makes a session for steps of four sequences in f64, in `batches` micro-batches.
-  static std::pair<Model, std::unique_ptr<Session>> Make(int64_t batches,
-                                                         DType compute = DType::kF64,
-                                                         SessionOptions options = {}) {
+  std::pair<Model, std::unique_ptr<Session>> Make(int64_t batches, DType compute = DType::kF64,
+                                                  SessionOptions options = {}) const {
     StepNumerics numerics{.compute = compute, .loss_divisor = LossDivisor::kGiven};
     Model model =
         *MakeModel(*FindModel("mlp", "small"), {.batch = 4 / batches, .seq_len = 4}, numerics);
     Module step = *CaptureModel(model, {.lr_on_device = compute == DType::kF32,
-                                        .optimizer = OptimizerOptions(),
+                                        .optimizer = optimizer_,
                                         .accumulate = batches > 1});
     Module first = *CaptureModel(model, CaptureOptions());
     Module more = *CaptureModel(model, {.accumulate = true});
@@ -69,6 +68,8 @@ class AccumulationTest : public testing::Test {
       return batch;
     };
   }
+
+  OptimizerOptions optimizer_;
 };
 
 // The number of micro-batches does not change the step.
@@ -83,6 +84,7 @@ TEST_F(AccumulationTest, GradientsOfBatchesAddUp) {
       for (size_t p = 0; p < model.params.size(); ++p) {
         for (StateKind kind : kStateKinds) {
           at::Tensor apart = parts->state(kind, 0, p);
+          if (!apart.defined()) continue;
           EXPECT_TRUE(apart.allclose(reference->state(kind, 0, p), 1e-9, 1e-12))
               << batches << " " << model.params[p].name << " " << Name(kind);
         }
@@ -163,7 +165,13 @@ class FakeRecorder : public RunRecorder {
 // Batches, learning rates, step numbers, accumulated gradients, validation and rollbacks must reach
 // a recorded step.
 TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
-  for (int64_t batches : {1, 2, 4}) {
+  optimizer_.momentum = 0.9;
+  for (auto [batches, name] : {std::pair(1, OptimizerName::kAdamW),
+                               {2, OptimizerName::kAdamW},
+                               {4, OptimizerName::kAdamW},
+                               {1, OptimizerName::kSgd},
+                               {2, OptimizerName::kMuon}}) {
+    optimizer_.name = name;
     FakeRecorder::Counts counts;
     SessionOptions options;
     options.recorder = [&]() -> Result<std::unique_ptr<RunRecorder>> {
@@ -181,9 +189,11 @@ TEST_F(AccumulationTest, RecordedStepsHaveTheSameBits) {
       EXPECT_EQ(recorded->grad_norm(0).item<float>(), launched->grad_norm(0).item<float>());
       for (size_t p = 0; p < model.params.size(); ++p) {
         for (StateKind kind : kStateKinds) {
-          EXPECT_TRUE(recorded->state(kind, 0, p).equal(launched->state(kind, 0, p)))
-              << batches << " batches, step " << step << ", " << model.params[p].name << " "
-              << Name(kind);
+          at::Tensor state = recorded->state(kind, 0, p);
+          if (!state.defined()) continue;
+          EXPECT_TRUE(state.equal(launched->state(kind, 0, p)))
+              << Name(name) << ", " << batches << " batches, step " << step << ", "
+              << model.params[p].name << " " << Name(kind);
         }
       }
       EXPECT_EQ(*recorded->Evaluate(Batches(), step), *launched->Evaluate(Batches(), step));
