@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "heddle/cli/flags/job_file.h"
 
 namespace heddle {
 
@@ -49,6 +52,9 @@ struct FlagRequirement {
   std::string needs;
   // Empty: any value that the user sets.
   std::vector<std::string> values;
+  // With `values`: the default of `flag`. A job file may list every flag, so it only uses the flags
+  // that have another value.
+  std::optional<JobValue> usual;
 };
 // A flag that makes the flags of a section errors.
 struct FlagExclusion {

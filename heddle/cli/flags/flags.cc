@@ -167,16 +167,19 @@ Status Flags::CheckRequirements() const {
 }
 
 Status Flags::CheckRequirement(const FlagRequirement& requirement) const {
-  const auto& [name, needs, values] = requirement;
+  const auto& [name, needs, values, usual] = requirement;
   const Flag* flag = Find(name);
-  if (flag == nullptr || !flag->given) return Done{};
+  if (flag == nullptr) return Done{};
   if (values.empty()) {
-    if (IsSet(needs)) return Done{};
+    if (!flag->given || IsSet(needs)) return Done{};
     std::vector<std::string_view> all = Split(needs, ',');
     return Error(Diag::kUsage, "{} has no effect without {}", name, Join(all, " or "));
   }
   const std::string value = Find(needs)->get()->texts[0];
   if (std::ranges::find(values, value) != values.end()) return Done{};
+  std::optional<JobValue> own = flag->get();
+  bool is_usual = own.has_value() == usual.has_value() && (!own || own->texts == usual->texts);
+  if (!flag->given && is_usual) return Done{};
   std::vector<std::string_view> all(values.begin(), values.end());
   return Error(Diag::kUsage, "{} has no effect with {}={}; it is for {}", name, needs, value,
                Join(all, " and "));

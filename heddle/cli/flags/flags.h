@@ -89,7 +89,8 @@ class Flags {
 
   // `flag` on the command line is an error unless one of `needs` (`--a,--b`) is set.
   void Requires(std::string flag, std::string needs);
-  // `flag` on the command line is an error unless the flag `other` has one of `values`.
+  // `flag` is an error unless the flag `other` has one of `values`. A job file may state the
+  // default value of `flag`.
   void RequiresValue(std::string flag, std::string other, std::vector<std::string> values);
   // Flags of `section` on the command line are errors if `flag` is set, since `reason`.
   void Excludes(std::string flag, std::string section, std::string reason);

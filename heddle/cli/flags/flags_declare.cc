@@ -215,11 +215,12 @@ void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value))
 }
 
 void Flags::Requires(std::string flag, std::string needs) {
-  requirements_.push_back({std::move(flag), std::move(needs), {}});
+  requirements_.push_back({std::move(flag), std::move(needs), {}, {}});
 }
 
 void Flags::RequiresValue(std::string flag, std::string other, std::vector<std::string> values) {
-  requirements_.push_back({std::move(flag), std::move(other), std::move(values)});
+  std::optional<JobValue> usual = Find(flag)->get();
+  requirements_.push_back({std::move(flag), std::move(other), std::move(values), std::move(usual)});
 }
 
 void Flags::Excludes(std::string flag, std::string section, std::string reason) {
