@@ -157,3 +157,26 @@ def test_modules_without_roles_are_refused() -> None:
     module = torch.fx.symbolic_trace(torch.nn.Identity())
     with pytest.raises(heddle.CaptureError, match="no roles of inputs and outputs"):
         heddle.from_fx(module)
+
+
+NORMALIZED = """heddle 1 local
+mesh [dp=1]
+graph @g(%x: bf16[4,6] batch "x") -> (%y) {
+ opt:
+  %y = heddle.normalize(%x, eps=1e-07)                      : bf16[4,6]                 @m
+}
+"""
+
+
+@pytest.mark.torch
+def test_a_normalized_matrix_comes_back() -> None:
+    from torch import distributed
+
+    graph = heddle.Graph.parse(NORMALIZED)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    mesh = distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    module = heddle.Program(graph).to_fx(mesh)
+    distributed.destroy_process_group()
+    x = torch.randn(4, 6).bfloat16()
+    assert same_bits(module(x)[0], x / x.norm().clamp(min=1e-7))
+    assert str(heddle.from_fx(module)) == str(graph)
