@@ -27,7 +27,11 @@ Status JobRun::OpenDevice(std::optional<int64_t> processes, std::optional<int64_
 }
 
 Status JobRun::CompileGraphs(bool for_training) {
-  StepGraphOptions graphs{given_.model, given_.parallel, given_.compile,
+  HEDDLE_TRY(bool masked, run::HasLossMask(given_.loop.dataset, given_.loop.tokenizer));
+  // A graph that counts labels itself would divide by 0.
+  if (masked && model_options_.loss_divisor == run::LossDivisor::kValidTokens)
+    model_options_.loss_divisor = run::LossDivisor::kGiven;
+  StepGraphOptions graphs{model_options_, given_.parallel, given_.compile,
                           given_.optimization.optimizer};
   graphs.global_batch = given_.loop.global_batch_size;
   graphs.validates = given_.loop.validation_interval > 0;

@@ -47,7 +47,7 @@ class JobRun {
  protected:
   // Both must outlive this object.
   JobRun(const SharedJobOptions& options, JobObserver& observer)
-      : given_(options), observer_(observer) {}
+      : given_(options), model_options_(options.model), observer_(observer) {}
 
   // Opens the device and checks options. If ranks are processes, `processes` is their number (0:
   // one per rank of the mesh), and `local_rank` is the number of this process on its machine, if it
@@ -78,6 +78,8 @@ class JobRun {
   }
 
   const SharedJobOptions& given_;
+  // The options of the graphs' model.
+  ModelOptions model_options_;
   JobObserver& observer_;
   std::optional<int64_t> processes_;
   std::optional<int64_t> local_rank_;

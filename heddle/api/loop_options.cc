@@ -1,6 +1,7 @@
 #include "heddle/api/loop_options.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/eq.h>
 
 namespace heddle {
 
@@ -57,6 +58,8 @@ run::BatchSource BatchesOf(const run::Dataset& dataset, run::DataSplit split, in
     };
     HEDDLE_RETURN_IF_ERROR(
         dataset.Read(split, step, first_row, rows, cells(batch.tokens), cells(batch.labels)));
+    batch.ends = at::eq(batch.labels, run::kDocumentEndLabel);
+    batch.labels.masked_fill_(batch.ends, run::kIgnoredLabel);
     return batch;
   };
 }

@@ -170,6 +170,7 @@ Status WriteData(const PyTorchJob& job, const run::Dataset& dataset, const std::
       HEDDLE_TRY(run::Batch rows, batches(step, 0, batch.batch * job.accumulated));
       tensors.emplace_back(fmt::format("{}.{}.tokens", name, step), rows.tokens);
       tensors.emplace_back(fmt::format("{}.{}.labels", name, step), rows.labels);
+      tensors.emplace_back(fmt::format("{}.{}.ends", name, step), rows.ends);
     }
     return Done{};
   };

@@ -55,7 +55,7 @@ Status Verification::CheckSteps() const {
 
 Result<StepGraphs> Verification::CompiledWith(const std::string& pipeline) const {
   auto compile = [&](const run::CaptureOptions& capture) -> Result<Module> {
-    HEDDLE_TRY(PlannedStep pass, PlanPass(given_.model, plan(), capture));
+    HEDDLE_TRY(PlannedStep pass, PlanPass(model_options_, plan(), capture));
     compile::CompileOptions options = compiled_->options;
     options.pipeline = pipeline;
     HEDDLE_RETURN_IF_ERROR(compile::Compile(pass.module, plan().UpToLowering(), options));

@@ -18,12 +18,15 @@ struct TokenizeCommand {
   static constexpr const char* kName = "tokenize";
   static constexpr const char* kSummary = "Turn text into token files to train on";
   static constexpr const char* kNote =
-      "Reads text files, JSONL files (.jsonl) and folders of them. Writes train.bin and train.idx, "
-      "which `heddle train --training.dataset=FOLDER` reads. A text file is a document, and so is "
-      "each line of JSONL. In folders, files that are not text are skipped.";
+      "Reads text files, JSONL files (.jsonl) and folders of them. Writes a folder that `heddle "
+      "train --training.dataset=FOLDER` reads. A text file is a document, and so is each line of "
+      "JSONL. Lines with a prompt and a completion train the completion only. In folders, files "
+      "that are not text are skipped.";
   static constexpr const char* kExamples =
       "heddle tokenize --tokenizer=llama/ corpus/ -o tokens\n"
-      "heddle tokenize --tokenizer=llama/ a.jsonl b.jsonl --key=content -o tokens";
+      "heddle tokenize --tokenizer=llama/ a.jsonl b.jsonl --key=content -o tokens\n"
+      "heddle tokenize --tokenizer=llama/ pairs.jsonl --prompt=question --completion=answer -o "
+      "tokens";
 
   std::string tokenizer;
   std::vector<std::string> inputs;
@@ -42,7 +45,11 @@ void TokenizeCommand::Declare(Flags& flags) {
   flags.Required("--tokenizer=FOLDER", tokenizer,
                  "folder with a tokenizer.json, as Hugging Face has it");
   flags.Required("-o,--output=FOLDER", folder, "folder to create");
-  flags.Option("--key", options.key, "name of the text in a line of JSONL");
+  flags.Option("--key", options.keys.text, "name of the text in a line of JSONL");
+  flags.Option("--prompt", options.keys.prompt,
+               "name of the prompt in a line of JSONL; its tokens do not count towards the loss");
+  flags.Option("--completion", options.keys.completion,
+               "name of the completion in a line of JSONL");
   flags.Option("--document_end=TOKEN", document_end,
                "token to append to each document (default: eos_token of tokenizer_config.json, if "
                "there is one)");
@@ -61,19 +68,22 @@ Result<ExitCode> TokenizeCommand::Run(const Streams& streams) const {
       return Error(Diag::kTokenizer, "--document_end is `{}`, which is not a token of {}",
                    document_end, opened->file());
   }
-  HEDDLE_TRY(run::DocumentFiles documents, run::ListDocuments(inputs));
-  HEDDLE_TRY(run::TokenWriter writer, run::TokenWriter::Create(folder, opened->vocab()));
+  HEDDLE_TRY(run::DocumentFiles documents, run::ListDocuments(inputs, how.keys));
+  HEDDLE_TRY(run::TokenWriter writer,
+             run::TokenWriter::Create(folder, opened->vocab(), documents.has_pairs));
   run::Progress progress(streams.err, "MB", documents.bytes / 1'000'000);
   how.progress = [&](int64_t bytes) { progress.Show(bytes / 1'000'000); };
-  HEDDLE_RETURN_IF_ERROR(run::TokenizeDocuments(
-      *opened, documents, how,
-      [&](const run::DocumentTokens& done) { return writer.Add(done.tokens, done.lengths); }));
+  auto write = [&](const run::DocumentTokens& done) {
+    return writer.Add(done.tokens, done.lengths, done.mask);
+  };
+  HEDDLE_RETURN_IF_ERROR(run::TokenizeDocuments(*opened, documents, how, write));
   progress.Clear();
   if (writer.tokens() == 0) return Error(Diag::kData, "the inputs have no text");
   HEDDLE_RETURN_IF_ERROR(writer.Finish());
   if (json) {
     PrintJson({{"documents", writer.documents()},
                {"tokens", writer.tokens()},
+               {"counted", writer.counted()},
                {"files", documents.files},
                {"skipped", documents.skipped},
                {"vocabulary", opened->vocab()}},
@@ -81,7 +91,10 @@ Result<ExitCode> TokenizeCommand::Run(const Streams& streams) const {
     return ExitCode::kDone;
   }
   streams.out << fmt::format(
-      "{} tokens of {} in {}, to {}{}\n", WithCommas(writer.tokens()),
+      "{} tokens{} of {} in {}, to {}{}\n", WithCommas(writer.tokens()),
+      documents.has_pairs
+          ? fmt::format(" ({} count towards the loss)", WithCommas(writer.counted()))
+          : "",
       Counted(writer.documents(), "document"), Counted(documents.files, "file"), folder,
       documents.skipped == 0 ? "" : fmt::format("; {} not text (skipped)", documents.skipped));
   if (!how.document_end)

@@ -109,7 +109,8 @@ TEST(Documents, TrainLikeRowsOfTheirOwn) {
       for (const run::StepInput& input : step.inputs) {
         if (input.role == InputRole::kBuffer) inputs.push_back(run::MakeBuffer(step, input));
       }
-      if (step.batch.documents) inputs.push_back(run::DocumentPositions(labels));
+      if (step.batch.documents)
+        inputs.push_back(run::DocumentPositions(labels.eq(run::kIgnoredLabel)));
       inputs.push_back(tokens);
       inputs.push_back(labels);
       return step.loss_sum(params, inputs).loss;

@@ -65,7 +65,8 @@ run::BatchSource SmallJob::Batches() const {
   if (!model_->batch.documents) return batches;
   return [batches](int64_t step, int64_t first_row, int64_t rows) -> Result<run::Batch> {
     HEDDLE_TRY(run::Batch batch, batches(step, first_row, rows));
-    batch.labels.masked_fill_(batch.tokens.remainder(5).eq(0), run::kIgnoredLabel);
+    batch.ends = batch.tokens.remainder(5).eq(0);
+    batch.labels.masked_fill_(batch.ends, run::kIgnoredLabel);
     return batch;
   };
 }

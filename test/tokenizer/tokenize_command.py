@@ -41,6 +41,18 @@ def documents_of(folder):
         at += length
 
 
+def tensors_of(path):
+    """The lists of integers of a safetensors file."""
+    content = pathlib.Path(path).read_bytes()
+    size = struct.unpack_from("<Q", content)[0]
+    tensors = {}
+    for name, entry in json.loads(content[8:8 + size]).items():
+        begin, end = entry["data_offsets"]
+        code = {"I32": "i", "U8": "B"}[entry["dtype"]]
+        tensors[name] = list(struct.unpack(f"<{entry['shape'][0]}{code}", content[8 + size + begin:8 + size + end]))
+    return tensors
+
+
 class Test:
     def __init__(self, heddle, folder):
         self.heddle, self.folder = heddle, pathlib.Path(folder)
@@ -77,7 +89,8 @@ class Test:
         for threads in (1, 3):
             folder = self.folder / f"out{threads}"
             found = json.loads(self.tokenize(self.corpus, f"--output={folder}", f"--threads={threads}", "--json"))
-            assert found == {"documents": len(expected), "tokens": sum(map(len, expected)), "files": 3, "skipped": 1,
+            assert found == {"documents": len(expected), "tokens": sum(map(len, expected)),
+                             "counted": sum(map(len, expected)), "files": 3, "skipped": 1,
                              "vocabulary": self.tokenizer.get_vocab_size()}, found
             assert list(documents_of(folder)) == expected
             assert sorted(os.listdir(folder)) == ["train.bin", "train.idx"]
@@ -86,6 +99,64 @@ class Test:
         self.tokenize(self.corpus / "b.jsonl", "--key=content", f"--output={self.folder / 'key'}", "--document_end=a")
         word = self.tokenizer.encode("other").ids + self.tokenizer.encode("a").ids
         assert all(document == word for document in documents_of(self.folder / "key"))
+
+    def test_pairs(self):
+        """Tokens of prompts do not count, whether they are written or made when training starts."""
+        end = self.tokenizer.token_to_id(END)
+        texts = [text[at:at + 120] for text in self.texts for at in range(0, 2400, 120)]
+        pairs = list(zip(texts[::2], texts[1::2])) + [("", "No prompt."), ("No answer.", ""), ("Prompt:", " word")]
+        path = self.folder / "pairs.jsonl"
+        path.write_text("".join(json.dumps({"prompt": a, "completion": b}) + "\n" for a, b in pairs), encoding="utf-8")
+        folder = self.folder / "pairs"
+        found = json.loads(self.tokenize(path, self.corpus / "d.txt", f"--output={folder}", "--threads=3", "--json"))
+        assert os.listdir(folder) == ["train.safetensors"]
+        tensors = tensors_of(folder / "train.safetensors")
+        lengths = tensors["document_lengths"]
+        assert found["documents"] == len(lengths) == len(pairs) + 1
+        assert found["counted"] == sum(tensors["loss_mask"]) and found["tokens"] == len(tensors["tokens"]) == sum(lengths)
+        at = 0
+        for (prompt, completion), length in zip(pairs, lengths):
+            tokens, mask = tensors["tokens"][at:at + length], tensors["loss_mask"][at:at + length]
+            at += length
+            assert tokens == self.tokenizer.encode(prompt + completion).ids + [end]
+            assert self.tokenizer.decode(tokens) == prompt + completion
+            # The mask is 0 for the first tokens, whose text is the prompt or all of it but a part of a word.
+            prompts = mask.count(0)
+            assert mask == [0] * prompts + [1] * (length - prompts) and mask[-1] == 1
+            alone = self.tokenizer.encode(prompt).ids
+            assert tokens[:prompts] == alone[:prompts] and (prompts == len(alone) or tokens[prompts] != alone[prompts])
+        # A text among pairs counts completely.
+        assert all(tensors["loss_mask"][at:])
+        # A template may have put the tokenizer's first tokens into the prompt.
+        rendered = self.folder / "rendered.jsonl"
+        rendered.write_text(json.dumps({"question": f"{END}Hello", "answer": " world"}), encoding="utf-8")
+        plain = self.folder / "plain.jsonl"
+        plain.write_text(json.dumps({"question": "Hello", "answer": " world"}), encoding="utf-8")
+        tokenizer = self.folder / "beginning"
+        tokenizer.mkdir()
+        content = json.loads((self.tokenizer_folder / "tokenizer.json").read_text(encoding="utf-8"))
+        content["post_processor"] = {"type": "TemplateProcessing", "pair": [],
+                                     "single": [{"SpecialToken": {"id": END, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                                     "special_tokens": {END: {"id": END, "ids": [end], "tokens": [END]}}}
+        (tokenizer / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+        both = []
+        for name in (rendered, plain):
+            self.run("tokenize", f"--tokenizer={tokenizer}", name, "--prompt=question", "--completion=answer",
+                     f"--output={name.with_suffix('')}")
+            both.append(tensors_of(name.with_suffix("") / "train.safetensors"))
+        assert both[0] == both[1] and both[0]["tokens"].count(end) == 1, both
+
+    def test_masked_training(self):
+        """Pairs train the same weights whether their tokens are written or made when training starts."""
+        vocab = f"--model.vocab_size={self.tokenizer.get_vocab_size()}"
+        losses = []
+        for data in ([f"--training.dataset={self.folder / 'pairs'}"],
+                     [f"--training.dataset={self.folder / 'pairs.jsonl'}", f"--tokenizer={self.tokenizer_folder}"]):
+            path = self.folder / f"losses{len(losses)}.jsonl"
+            out = self.run("train", *MODEL, vocab, *data, "--training.shuffle=false", f"--metrics.jsonl={path}")
+            assert "with a loss mask" in out, out
+            losses.append([json.loads(line)["loss"] for line in path.read_text(encoding="utf-8").splitlines()])
+        assert losses[0] == losses[1] and len(losses[0]) == 2, losses
 
     def test_mistakes(self):
         bad = self.folder / "bad.jsonl"
@@ -98,6 +169,17 @@ class Test:
         self.tokenize(bad, out, code=1, error=f"{bad}:2:10: `text` is 7, expected text")
         bad.write_bytes(b'{"text": "a"}\n{"text": "\xff"}\n')
         self.tokenize(bad, out, code=1, error=f"{bad}:2:11: not JSON: a text is not UTF-8")
+        assert not (self.folder / "bad").exists() and not (self.folder / "bad.partial").exists()
+        bad.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:2:1: the line has no `completion`; --completion names the text")
+        bad.write_text('{"prompt": ["a"], "completion": "b"}\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:1:12: `prompt` is a list, expected text; if it has messages, apply")
+        bad.write_text('{"messages": [{"role": "user", "content": "a"}]}\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:1:14: the line has `messages` instead of `text`; apply the chat")
+        bad.write_text('{"prompt": "a", "completion": "b"}\n\n["a"]\n', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:3:1: the line is a list, expected an object")
+        bad.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"', encoding="utf-8")
+        self.tokenize(bad, out, code=1, error=f"{bad}:2:15: not JSON")
         assert not (self.folder / "bad").exists() and not (self.folder / "bad.partial").exists()
         self.tokenize(self.corpus / "c.dat", out, code=1, error="byte 0 is not UTF-8")
         self.tokenize(self.corpus, f"--output={self.corpus}", code=1, error="is not an empty folder")
@@ -138,9 +220,11 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         test = Test(sys.argv[1], folder)
         test.test_files()
+        test.test_pairs()
         test.test_mistakes()
         if "--no-training" not in sys.argv:
             test.test_training()
+            test.test_masked_training()
     print("commands with a tokenizer: as expected")
     return 0
 

@@ -112,13 +112,13 @@ TEST_F(DataTest, SyntheticDocumentsEndWithEvery32ndToken) {
   int64_t ends = 0;
   for (size_t i = 0; i < rows.tokens.size(); ++i) {
     bool end = rows.tokens[i] % 32 == 0;
-    EXPECT_EQ(rows.labels[i], end ? kIgnoredLabel : whole.labels[i]);
+    EXPECT_EQ(rows.labels[i], end ? kDocumentEndLabel : whole.labels[i]);
     ends += end;
   }
   EXPECT_GT(ends, 0);
   options.document_end = whole.tokens[50];
   auto other = MustOpen(options);
-  EXPECT_EQ(Read(*other, options, 1).labels[50], kIgnoredLabel);
+  EXPECT_EQ(Read(*other, options, 1).labels[50], kDocumentEndLabel);
   EXPECT_NE(other->Fingerprint(), data->Fingerprint());
 }
 
@@ -215,7 +215,7 @@ TEST_F(DataTest, FoldersAreReadInOrderWithDocumentsApart) {
   auto data = MustOpen(options);
   Rows rows = Read(*data, options, 1);
   EXPECT_EQ(rows.tokens, (Tokens{'A', 'B', 'C', 0, 'D', 'E', 'F'}));
-  EXPECT_EQ(rows.labels, (Tokens{'B', 'C', 0, -100, 'E', 'F', 'G'}));
+  EXPECT_EQ(rows.labels, (Tokens{'B', 'C', 0, -101, 'E', 'F', 'G'}));
   EXPECT_EQ(data->Describe(), "text: 9 tokens, 1 sequence of 7; 1 file is not text (skipped)");
 }
 
@@ -249,7 +249,7 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   options.document_boundaries = true;
   auto data = MustOpen(options);
   EXPECT_EQ(Read(*data, options, 1).tokens, (Tokens{50256, 1, 2, 3, 50256, 4, 5, 6}));
-  EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{-100, 2, 3, 50256, -100, 5, 6, 7}));
+  EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{-101, 2, 3, 50256, -101, 5, 6, 7}));
 
   // Tokens of Llama 3 have 32 bits.
   header[0] = 20240801;
@@ -258,7 +258,7 @@ TEST_F(DataTest, LlmcFilesHaveAHeader) {
   options.source = Put("wide.bin", Bytes(header) + Bytes(wide));
   options.vocab = 128256;
   EXPECT_EQ(Read(*MustOpen(options), options, 1).labels,
-            (Tokens{-100, 2, 3, 128000, -100, 5, 6, 127999}));
+            (Tokens{-101, 2, 3, 128000, -101, 5, 6, 127999}));
 
   header[2] = 10;
   EXPECT_EQ(
@@ -298,7 +298,7 @@ TEST_F(DataTest, MegatronFilesListTheirDocuments) {
     options.source = path;
     auto data = MustOpen(options);
     EXPECT_EQ(Read(*data, options, 1).tokens, (Tokens{0, 1, 2, 3, 4, 5, 6, 7}));
-    EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{1, 2, -100, 4, 5, 6, 7, 8}));
+    EXPECT_EQ(Read(*data, options, 1).labels, (Tokens{1, 2, -101, 4, 5, 6, 7, 8}));
     EXPECT_EQ(data->Describe(), "Megatron-LM tokens: 9 tokens, 2 sequences of 4");
   }
   auto refusal = [&](const MegatronIndex& other, size_t cut = 0) {
@@ -380,6 +380,80 @@ TEST_F(DataTest, SafetensorsHoldOneListOfIntegers) {
   options.vocab = 14;
   EXPECT_EQ(Read(*MustOpen(options), options, 1).tokens, (Tokens{9, 10, 11, 12, 9, 10, 11, 12}));
   EXPECT_NE(Refusal(Options(Put("cut.safetensors", "abc"))).find("[file-read]"), std::string::npos);
+}
+
+// Nine tokens in two documents, and which of them count. Empty parts are left out.
+std::string MaskedTokens(const std::vector<uint8_t>& mask, const std::vector<int32_t>& lengths) {
+  std::vector<int32_t> tokens{5, 6, 7, 8, 9, 10, 11, 12, 13};
+  std::string data = Bytes(tokens);
+  std::string header = R"({"tokens":{"dtype":"I32","shape":[9],"data_offsets":[0,36]})";
+  auto add = [&](const std::string& name, const std::string& type, size_t count,
+                 const std::string& bytes) {
+    header += fmt::format(R"(,"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", name,
+                          type, count, data.size(), data.size() + bytes.size());
+    data += bytes;
+  };
+  if (!lengths.empty()) add("document_lengths", "I32", lengths.size(), Bytes(lengths));
+  if (!mask.empty()) add("loss_mask", "U8", mask.size(), Bytes(mask));
+  return Safetensors(header + "}", data);
+}
+
+TEST_F(DataTest, AMaskSelectsTheLabelsThatCount) {
+  const std::vector<uint8_t> mask{0, 0, 1, 1, 0, 0, 0, 0, 1};
+  DatasetOptions options = Options(Put("m.safetensors", MaskedTokens(mask, {4, 5})));
+  auto data = MustOpen(options);
+  EXPECT_EQ(data->Describe(), "safetensors tokens: 9 tokens, 2 sequences of 4, with a loss mask");
+  // A label counts if the mask of the token that it predicts is 1.
+  Rows rows = Read(*data, options, 1);
+  EXPECT_EQ(rows.tokens, (Tokens{5, 6, 7, 8, 9, 10, 11, 12}));
+  EXPECT_EQ(rows.labels, (Tokens{-100, 7, 8, -100, -100, -100, -100, 13}));
+  options.document_boundaries = true;
+  EXPECT_EQ(Read(*MustOpen(options), options, 1).labels,
+            (Tokens{-100, 7, 8, -101, -100, -100, -100, 13}));
+  options.document_boundaries = false;
+  EXPECT_TRUE(*HasLossMask(options.source, ""));
+  DatasetOptions plain = Options(Put("p.safetensors", MaskedTokens({}, {})));
+  EXPECT_FALSE(*HasLossMask(plain.source, ""));
+  EXPECT_EQ(Read(*MustOpen(plain), plain, 1).labels, (Tokens{6, 7, 8, 9, 10, 11, 12, 13}));
+  // Mask and lengths belong to the data's identity.
+  DatasetOptions other =
+      Options(Put("o.safetensors", MaskedTokens({0, 1, 1, 1, 0, 0, 0, 0, 1}, {4, 5})));
+  DatasetOptions cut = Options(Put("c.safetensors", MaskedTokens(mask, {3, 6})));
+  std::set<std::string> prints;
+  for (const DatasetOptions& each : {options, plain, other, cut})
+    prints.insert(MustOpen(each)->Fingerprint());
+  EXPECT_EQ(prints.size(), 4u);
+}
+
+TEST_F(DataTest, DamagedMasksAreNamed) {
+  auto refusal = [&](const std::vector<uint8_t>& mask, const std::vector<int32_t>& lengths) {
+    return Refusal(Options(Put("m.safetensors", MaskedTokens(mask, lengths))));
+  };
+  EXPECT_EQ(refusal({0, 1, 1}, {}),
+            "`m.safetensors`: `loss_mask` has the shape [3], but `tokens` has [9] [data]\n");
+  const std::string file = MaskedTokens({1, 1, 1, 1, 1, 2, 1, 1, 1}, {});
+  EXPECT_EQ(refusal({1, 1, 1, 1, 1, 2, 1, 1, 1}, {}),
+            fmt::format("`m.safetensors`: the loss mask at byte {} is 2, expected 0 or 1 [data]\n",
+                        file.size() - 4));
+  EXPECT_EQ(refusal({}, {4, 6}),
+            "`m.safetensors`: document 1 has 6 tokens, but 5 of all 9 follow the previous one "
+            "[data]\n");
+  EXPECT_EQ(refusal({}, {4, -1}),
+            "`m.safetensors`: document 1 has -1 tokens, but 5 of all 9 follow the previous one "
+            "[data]\n");
+  EXPECT_EQ(refusal({}, {4, 4}),
+            "`m.safetensors`: its documents have 8 tokens together, but the file has 9 [data]\n");
+  // Before training, a run checks the whole mask.
+  std::vector<uint8_t> late(9, 1);
+  late[8] = 255;
+  DatasetOptions options = Options(Put("late.safetensors", MaskedTokens(late, {})));
+  Result<std::optional<int64_t>> found = MustOpen(options)->CheckTokens({});
+  ASSERT_FALSE(found.ok());
+  EXPECT_NE(found.diagnostics()[0].message.find("is 255, expected 0 or 1"), std::string::npos);
+  std::string floats = MaskedTokens(std::vector<uint8_t>(9, 1), {});
+  floats.replace(floats.find("\"U8\""), 4, "\"I8\"");
+  EXPECT_EQ(Refusal(Options(Put("i8.safetensors", floats))),
+            "`i8.safetensors`: `loss_mask` is i8, expected u8 or bool [data]\n");
 }
 
 TEST_F(DataTest, FilesForValidationAreHeldOut) {
@@ -498,7 +572,7 @@ TEST_F(DataTest, MistakesAreNamed) {
   options.document_end = 2;
   options.vocab = 2049;
   EXPECT_EQ(Refusal(options), "");
-  EXPECT_EQ(Read(*MustOpen(options), options, 1).labels, (Tokens{2, -100, 4, 5, 6, 2048, 8, 9}));
+  EXPECT_EQ(Read(*MustOpen(options), options, 1).labels, (Tokens{2, -101, 4, 5, 6, 2048, 8, 9}));
   options = Options("text");
   options.vocab = 255;
   EXPECT_EQ(Refusal(options),

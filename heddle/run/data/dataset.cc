@@ -6,6 +6,7 @@
 #include "heddle/core/base/hash.h"
 #include "heddle/core/base/text.h"
 #include "heddle/run/data/byte_tokenizer.h"
+#include "heddle/run/data/documents.h"
 #include "heddle/run/data/permutation.h"
 #include "heddle/run/data/source.h"
 #include "heddle/run/data/synthetic.h"
@@ -125,6 +126,7 @@ Status PackedDataset::Read(DataSplit split, int64_t step, int64_t first_row, int
     auto row_labels = labels.subspan(static_cast<size_t>(r) * length, length);
     std::copy_n(row.begin(), length, tokens.begin() + r * options_.seq_len);
     std::copy_n(row.begin() + 1, length, row_labels.begin());
+    HEDDLE_RETURN_IF_ERROR(part.stream->IgnoreMasked(begin + 1, row_labels));
     if (options_.document_boundaries) part.stream->IgnoreCrossings(begin, row, row_labels);
   }
   return Done{};
@@ -179,6 +181,7 @@ std::string PackedDataset::Describe() const {
                                 WithCommas(train_.tokens), WithCommas(train_.sequences),
                                 train_.sequences == 1 ? "" : "s", WithCommas(options_.seq_len));
   if (held_out_.sequences > 0) out += fmt::format(", {} held out", WithCommas(held_out_.sequences));
+  if (source_.has_mask()) out += ", with a loss mask";
   if (source_.skipped > 0)
     out += fmt::format(
         "; {} not text (skipped)",
@@ -254,6 +257,16 @@ Result<std::unique_ptr<Dataset>> Dataset::Open(const DatasetOptions& options) {
   auto dataset = std::make_unique<PackedDataset>(options, std::move(source));
   HEDDLE_RETURN_IF_ERROR(dataset->Divide());
   return std::unique_ptr<Dataset>(std::move(dataset));
+}
+
+Result<bool> HasLossMask(const std::string& source, const std::string& tokenizer) {
+  if (source == "synthetic" || source == "text") return false;
+  if (!tokenizer.empty()) {
+    HEDDLE_TRY(DocumentFiles documents, ListDocuments({source}));
+    return documents.has_pairs;
+  }
+  HEDDLE_TRY(TokenSource opened, OpenSource(source));
+  return opened.has_mask();
 }
 
 }  // namespace heddle::run

@@ -19,6 +19,8 @@ enum class DataSplit { kTrain, kHeldOut };
 
 // A label that does not count towards the loss.
 constexpr int64_t kIgnoredLabel = -100;
+// The same, for a token that ends its document. Only Dataset::Read returns it.
+constexpr int64_t kDocumentEndLabel = -101;
 
 struct DatasetOptions {
   // `synthetic`, `text` (the project's own sources and docs), or the path of a file or folder: see
@@ -33,7 +35,7 @@ struct DatasetOptions {
   uint64_t seed = 0;
   // Shuffles the sequences of each epoch with the seed; otherwise they keep their order.
   bool shuffle = true;
-  // Ignores the label of a token that ends a document.
+  // The label of a token that ends a document is kDocumentEndLabel.
   bool document_boundaries = false;
   // The token that ends a document, for files that do not specify it.
   std::optional<int64_t> document_end = {};
@@ -62,13 +64,14 @@ class Dataset {
 
   // Reads rows from `first_row` on of step `step`, which counts from 1. Each row has `seq_len`
   // tokens and labels; the sizes of `tokens` and `labels` determine the number of rows. A label is
-  // the next token or kIgnoredLabel. Held-out rows start over after the last one. Thread-safe.
+  // the next token, kIgnoredLabel or kDocumentEndLabel. Held-out rows start over after the last
+  // one. Thread-safe.
   virtual Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
                       std::span<int64_t> tokens, std::span<int64_t> labels) const = 0;
 
-  // Fails for a token outside the vocabulary, and names its file and byte. Returns the largest
-  // token, or nullopt if only a part of the data was checked. Reads every byte once; docs/data.md
-  // states the cost.
+  // Fails for a token outside the vocabulary and for a damaged loss mask, and names file and byte.
+  // Returns the largest token, or nullopt if only a part of the data was checked. Reads every byte
+  // once; docs/data.md states the cost.
   virtual Result<std::optional<int64_t>> CheckTokens(const TokenCheck& check) const = 0;
 
   // Returns one line for people: the kind and the amount of data.
@@ -81,5 +84,9 @@ class Dataset {
   // Whether tokens are bytes of text; see byte_tokenizer.h.
   virtual bool IsText() const = 0;
 };
+
+// Whether the data of a `source` and a `tokenizer` (DatasetOptions) states for each token whether
+// it counts towards the loss. Then a batch may have no label that counts.
+Result<bool> HasLossMask(const std::string& source, const std::string& tokenizer);
 
 }  // namespace heddle::run

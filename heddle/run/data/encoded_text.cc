@@ -1,5 +1,4 @@
 // Text that a tokenizer turns into tokens when it is opened.
-#include <algorithm>
 #include <thread>
 
 #include "heddle/run/data/source.h"
@@ -10,15 +9,8 @@ namespace {
 
 struct EncodedText {
   std::vector<int32_t> tokens;
-  // One past the last token of each document.
-  std::vector<int64_t> ends;
+  std::vector<uint8_t> mask;
 };
-
-// The last token of the document that `token` is in.
-int64_t LastOfDocument(const EncodedText& text, int64_t token) {
-  auto end = std::ranges::upper_bound(text.ends, token);
-  return end == text.ends.end() ? INT64_MAX : *end - 1;
-}
 
 }  // namespace
 
@@ -32,11 +24,13 @@ Result<TokenSource> OpenEncodedText(const std::string& source, const Tokenizer& 
   options.document_end = tokenizer.document_end();
   options.threads = std::max<int64_t>(1, std::thread::hardware_concurrency());
   auto text = std::make_shared<EncodedText>();
+  std::vector<int64_t> ends;
   HEDDLE_RETURN_IF_ERROR(
       TokenizeDocuments(tokenizer, documents, options, [&](const DocumentTokens& done) -> Status {
         auto end = static_cast<int64_t>(text->tokens.size());
-        for (uint32_t length : done.lengths) text->ends.push_back(end += length);
+        for (uint32_t length : done.lengths) ends.push_back(end += length);
         text->tokens.insert(text->tokens.end(), done.tokens.begin(), done.tokens.end());
+        text->mask.insert(text->mask.end(), done.mask.begin(), done.mask.end());
         return Done{};
       }));
   TokenSegment segment;
@@ -44,8 +38,9 @@ Result<TokenSource> OpenEncodedText(const std::string& source, const Tokenizer& 
   segment.bytes = {reinterpret_cast<const char*>(text->tokens.data()),
                    text->tokens.size() * sizeof(int32_t)};
   segment.type = TokenType::kI32;
+  segment.mask = {reinterpret_cast<const char*>(text->mask.data()), text->mask.size()};
   segment.memory = text;
-  segment.document_last = [text](int64_t token) { return LastOfDocument(*text, token); };
+  SetDocuments(std::move(ends), segment);
   TokenSource out;
   out.kind = "text, encoded";
   out.train.Add(std::move(segment));

@@ -76,6 +76,13 @@ Result<TokenSource> OpenFolder(const std::string& folder) {
 
 }  // namespace
 
+void SetDocuments(std::vector<int64_t> ends, TokenSegment& segment) {
+  segment.document_last = [ends = std::move(ends)](int64_t token) {
+    auto end = std::ranges::upper_bound(ends, token);
+    return end == ends.end() ? INT64_MAX : *end - 1;
+  };
+}
+
 Result<TokenSource> OpenSource(const std::string& name) {
   TokenSource source;
   if (name == "text") {

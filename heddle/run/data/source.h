@@ -19,6 +19,8 @@ struct TokenSource {
   int64_t skipped = 0;
   // Hash of the tokenizer that made tokens of a text; empty if there was none.
   std::string tokenizer;
+
+  bool has_mask() const { return train.has_mask() || held_out.has_mask(); }
 };
 
 // Opens `text` or a path.
@@ -40,6 +42,8 @@ bool IsTokenFile(const std::string& path);
 Result<TokenFile> OpenTokenFile(const std::string& path);
 Result<TokenSegment> OpenMegatron(const std::string& bin_path, const std::string& idx_path);
 Result<TokenSegment> OpenSafetensorsTokens(const std::string& path);
+// Sets the ends of documents in a segment: one past the last token of each, in rising order.
+void SetDocuments(std::vector<int64_t> ends, TokenSegment& segment);
 
 // Fails if the file is not UTF-8 or contains a NUL.
 Result<TokenSegment> OpenText(const std::string& path);

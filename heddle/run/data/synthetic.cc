@@ -23,7 +23,7 @@ class SyntheticDataset final : public Dataset {
     uint64_t seed = split == DataSplit::kTrain ? options_.seed : Scramble(~options_.seed);
     SyntheticRows({options_.vocab, options_.seq_len, seed, step}, first_row, tokens, labels);
     for (size_t i = 0; options_.document_boundaries && i < tokens.size(); ++i) {
-      if (EndsDocument(tokens[i])) labels[i] = kIgnoredLabel;
+      if (EndsDocument(tokens[i])) labels[i] = kDocumentEndLabel;
     }
     return Done{};
   }

@@ -80,10 +80,9 @@ TokenRange RangeOf(TokenType type, const char* bytes, int64_t count) {
   return {};
 }
 
-// Returns the byte of a token in its file.
-int64_t ByteOf(const TokenSegment& segment, int64_t token) {
-  int64_t begin = segment.file ? segment.bytes.data() - segment.file->bytes().data() : 0;
-  return begin + token * SizeOf(segment.type);
+// Returns the byte of a token, or of a value of the mask, in its file.
+int64_t ByteOf(const TokenSegment& segment, std::string_view part, int64_t offset) {
+  return (segment.file ? part.data() - segment.file->bytes().data() : 0) + offset;
 }
 
 Status CheckVocab(const TokenSegment& segment, int64_t first, std::span<const int64_t> tokens,
@@ -91,9 +90,22 @@ Status CheckVocab(const TokenSegment& segment, int64_t first, std::span<const in
   auto outside = [&](int64_t token) { return token < 0 || token >= vocab; };
   auto bad = std::ranges::find_if(tokens, outside);
   if (bad == tokens.end()) return Done{};
-  return Error(Diag::kData, "`{}`: the token at byte {} is {}, but the vocabulary has {}",
-               segment.name, ByteOf(segment, first + (bad - tokens.begin())), *bad,
-               WithCommas(vocab));
+  return Error(
+      Diag::kData, "`{}`: the token at byte {} is {}, but the vocabulary has {}", segment.name,
+      ByteOf(segment, segment.bytes, (first + (bad - tokens.begin())) * SizeOf(segment.type)), *bad,
+      WithCommas(vocab));
+}
+
+// Checks the mask of `count` stored tokens from `first` on.
+Status CheckMask(const TokenSegment& segment, int64_t first, int64_t count) {
+  if (segment.mask.empty()) return Done{};
+  std::string_view mask =
+      segment.mask.substr(static_cast<size_t>(first), static_cast<size_t>(count));
+  if (RangeOf(TokenType::kU8, mask.data(), count).largest <= 1) return Done{};
+  size_t bad = mask.find_first_not_of(std::string_view("\0\1", 2));
+  return Error(Diag::kData, "`{}`: the loss mask at byte {} is {}, expected 0 or 1", segment.name,
+               ByteOf(segment, segment.mask, first + static_cast<int64_t>(bad)),
+               static_cast<uint8_t>(mask[bad]));
 }
 
 uint64_t HashBytes(std::string_view bytes) {
@@ -114,6 +126,10 @@ uint64_t HashBytes(std::string_view bytes) {
 int64_t SizeOf(TokenType type) {
   constexpr int64_t kSizes[] = {1, 1, 2, 2, 4, 4, 8};
   return kSizes[static_cast<size_t>(type)];
+}
+
+bool TokenStream::has_mask() const {
+  return std::ranges::any_of(segments_, [](const TokenSegment& s) { return !s.mask.empty(); });
 }
 
 void TokenStream::Add(TokenSegment segment) {
@@ -175,6 +191,7 @@ Result<int64_t> TokenStream::Largest(
     for (int64_t at = first; at < end; at += kChunkTokens) {
       if (segment.file) HEDDLE_RETURN_IF_ERROR(segment.file->CheckWhole());
       int64_t tokens = std::min(kChunkTokens, end - at);
+      HEDDLE_RETURN_IF_ERROR(CheckMask(segment, at, tokens));
       TokenRange range = RangeOf(segment.type, segment.bytes.data() + at * size, tokens);
       if (!bad_chunk && (range.least < 0 || range.largest >= vocab)) bad_chunk = at;
       of_file = std::max(of_file, range.largest);
@@ -199,6 +216,20 @@ Result<int64_t> TokenStream::Largest(
   return largest;
 }
 
+Status TokenStream::IgnoreMasked(int64_t begin, std::span<int64_t> labels) const {
+  auto ignore = [&](const TokenSegment& segment, int64_t first, int64_t at,
+                    int64_t count) -> Status {
+    if (segment.mask.empty()) return Done{};
+    HEDDLE_RETURN_IF_ERROR(CheckMask(segment, first, count));
+    for (int64_t i = 0; i < count; ++i) {
+      if (segment.mask[static_cast<size_t>(first + i)] == 0)
+        labels[static_cast<size_t>(at + i)] = kIgnoredLabel;
+    }
+    return Done{};
+  };
+  return ForEachPart(begin, static_cast<int64_t>(labels.size()), ignore);
+}
+
 void TokenStream::IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens,
                                   std::span<int64_t> labels) const {
   auto ignore = [&](const TokenSegment& segment, int64_t first, int64_t at,
@@ -206,12 +237,12 @@ void TokenStream::IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens
     if (segment.document_last) {
       for (int64_t last = segment.document_last(first); last < first + count;
            last = segment.document_last(last + 1))
-        labels[static_cast<size_t>(at + last - first)] = kIgnoredLabel;
+        labels[static_cast<size_t>(at + last - first)] = kDocumentEndLabel;
       return Done{};
     }
     for (int64_t i = at; i < at + count; ++i) {
       if (tokens[static_cast<size_t>(i)] == segment.document_end)
-        labels[static_cast<size_t>(i)] = kIgnoredLabel;
+        labels[static_cast<size_t>(i)] = kDocumentEndLabel;
     }
     return Done{};
   };
@@ -225,6 +256,7 @@ uint64_t TokenStream::Hash() const {
     hash = MixHash(hash, static_cast<uint64_t>(segment.type));
     hash = MixHash(hash, HashBytes(segment.bytes));
     if (segment.index) hash = MixHash(hash, HashBytes(segment.index->bytes()));
+    if (!segment.mask.empty()) hash = MixHash(hash, HashBytes(segment.mask));
   }
   return hash;
 }

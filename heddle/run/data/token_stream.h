@@ -31,6 +31,9 @@ struct TokenSegment {
   // The stored tokens, anywhere in the file and not necessarily aligned.
   std::string_view bytes;
   TokenType type = TokenType::kU8;
+  // A byte for each stored token: 1 if it counts towards the loss where it is a label, otherwise 0.
+  // Empty: all count.
+  std::string_view mask = {};
   // An additional token at the end that is not in the file: the end of the document.
   std::optional<int64_t> closing;
   // The token that ends a document at every occurrence.
@@ -50,19 +53,23 @@ class TokenStream {
 
   int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
   std::span<TokenSegment> segments() { return segments_; }
+  bool has_mask() const;
 
   // Reads tokens from `begin` on, which must exist. Fails for a token outside the vocabulary, and
   // names its file and byte.
   Status Read(int64_t begin, std::span<int64_t> tokens, int64_t vocab) const;
   // Returns the largest of `count` tokens from `begin` on. Fails for a token outside the
-  // vocabulary; the error states its file and byte, and the largest token of that file. `progress`
-  // may be empty.
+  // vocabulary; the error states its file and byte, and the largest token of that file. Fails for a
+  // mask with other values than 0 and 1. `progress` may be empty.
   Result<int64_t> Largest(int64_t begin, int64_t count, int64_t vocab,
                           const std::function<void(const std::string&)>& progress) const;
   // Returns the bytes of `count` tokens from `begin` on.
   int64_t BytesOf(int64_t begin, int64_t count) const;
-  // Sets labels[i] to kIgnoredLabel if token begin + i ends a document. `tokens` is the result of
-  // Read.
+  // Sets labels[i] to kIgnoredLabel if the mask of token begin + i is 0. Fails for values other
+  // than 0 and 1.
+  Status IgnoreMasked(int64_t begin, std::span<int64_t> labels) const;
+  // Sets labels[i] to kDocumentEndLabel if token begin + i ends a document. `tokens` is the result
+  // of Read.
   void IgnoreCrossings(int64_t begin, std::span<const int64_t> tokens,
                        std::span<int64_t> labels) const;
   // Hashes sizes and contents. For long files it hashes blocks at equal distances.

@@ -8,16 +8,41 @@
 namespace heddle::run {
 namespace {
 
-Status EncodeDocument(std::string_view text, TextEncoder& encoder, const TokenizeOptions& options,
-                      DocumentTokens& out) {
+// Appends the tokens of a prompt and its completion. Returns the number of tokens of the prompt:
+// the first tokens that it has without the completion, too. A token with characters of both belongs
+// to the completion.
+Result<size_t> EncodePair(const Document& pair, TextEncoder& encoder, std::vector<int32_t>& out) {
+  std::vector<int32_t> prompt;
+  HEDDLE_RETURN_IF_ERROR(encoder.Encode(pair.text.substr(0, *pair.prompt), prompt, false));
+  // A chat template may have put the first tokens of texts, such as `<s>`, into the prompt.
+  std::span<const int32_t> first = encoder.before();
+  bool has_first =
+      !first.empty() &&
+      std::ranges::equal(std::span(prompt).first(std::min(first.size(), prompt.size())), first);
+  size_t begin = out.size() + (has_first ? 0 : first.size());
+  HEDDLE_RETURN_IF_ERROR(encoder.Encode(pair.text, out, !has_first));
+  auto same = std::ranges::mismatch(prompt, std::span(out).subspan(begin)).in1 - prompt.begin();
+  return begin + static_cast<size_t>(same);
+}
+
+Status EncodeDocument(const Document& document, TextEncoder& encoder,
+                      const TokenizeOptions& options, bool masked, DocumentTokens& out) {
   size_t before = out.tokens.size();
-  HEDDLE_RETURN_IF_ERROR(encoder.Encode(text, out.tokens));
+  size_t counted = before;
+  if (document.prompt) {
+    HEDDLE_TRY(counted, EncodePair(document, encoder, out.tokens));
+  } else {
+    HEDDLE_RETURN_IF_ERROR(encoder.Encode(document.text, out.tokens));
+  }
   bool ended = out.tokens.size() > before && options.document_end == out.tokens.back();
   if (options.document_end && !ended) out.tokens.push_back(*options.document_end);
   size_t length = out.tokens.size() - before;
   if (length > INT32_MAX)
     return Error(Diag::kData, "a document has {} tokens, expected at most {}", length, INT32_MAX);
   out.lengths.push_back(static_cast<uint32_t>(length));
+  if (!masked) return Done{};
+  out.mask.resize(counted, 0);
+  out.mask.resize(out.tokens.size(), 1);
   return Done{};
 }
 
@@ -28,6 +53,7 @@ class TokenizeQueue {
                 const TokenizeOptions& options)
       : tokenizer_(tokenizer),
         parts_(documents.parts),
+        masked_(documents.has_pairs),
         options_(options),
         // Threads run ahead of the writer by this many parts.
         results_(static_cast<size_t>(4 * options.threads)) {}
@@ -84,14 +110,15 @@ class TokenizeQueue {
     DocumentTokens out;
     // Three bytes a token are more than enough for most texts.
     out.tokens.reserve((part.end - part.begin) / 3);
-    HEDDLE_RETURN_IF_ERROR(ForEachDocument(part, options_.key, [&](std::string_view text) {
-      return EncodeDocument(text, encoder, options_, out);
+    HEDDLE_RETURN_IF_ERROR(ForEachDocument(part, options_.keys, [&](const Document& document) {
+      return EncodeDocument(document, encoder, options_, masked_, out);
     }));
     return out;
   }
 
   const Tokenizer& tokenizer_;
   const std::vector<DocumentPart>& parts_;
+  const bool masked_;
   const TokenizeOptions& options_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -12,8 +12,7 @@
 namespace heddle::run {
 
 struct TokenizeOptions {
-  // The name of the text in a line of JSONL.
-  std::string key = "text";
+  DocumentKeys keys = {};
   // Appended to each document, unless the tokenizer did so.
   std::optional<int32_t> document_end = {};
   // Tokens do not depend on it.
@@ -27,6 +26,9 @@ struct DocumentTokens {
   std::vector<int32_t> tokens;
   // Number of tokens of each document.
   std::vector<uint32_t> lengths;
+  // For each token, 1 if it counts towards the loss, and 0 if it is a prompt's. Empty if no file
+  // has pairs.
+  std::vector<uint8_t> mask;
 };
 
 // Encodes all documents, and calls `write` with them in order. The first error ends the work.

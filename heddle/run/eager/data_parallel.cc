@@ -27,7 +27,8 @@ namespace heddle::run {
 at::Tensor EagerTokenCount(const Model& model, const at::Tensor& labels) {
   if (model.numerics.loss_divisor == LossDivisor::kAllTokens)
     return at::full({}, labels.numel(), labels.options());
-  return at::sum(at::ne(labels, kIgnoredLabel));
+  // Without a label that counts, the loss is 0.
+  return at::sum(at::ne(labels, kIgnoredLabel)).clamp_min(1);
 }
 
 std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at::Tensor> inputs,

@@ -52,13 +52,14 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, 
   return tensor.to(options.dtype(ToScalarType(dtype)));
 }
 
-at::Tensor DocumentPositions(const at::Tensor& labels) {
-  at::Tensor positions = at::empty(labels.sizes(), at::kLong);
-  at::Tensor ends = labels.contiguous();
-  const auto* label = ends.const_data_ptr<int64_t>();
+at::Tensor DocumentPositions(const at::Tensor& ends) {
+  HEDDLE_CHECK(ends.defined(), "the batch does not state where its documents end");
+  at::Tensor positions = at::empty(ends.sizes(), at::kLong);
+  at::Tensor rows = ends.contiguous();
+  const bool* end = rows.const_data_ptr<bool>();
   auto* position = positions.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < labels.numel(); ++i) {
-    bool first = i % labels.size(1) == 0 || label[i - 1] == kIgnoredLabel;
+  for (int64_t i = 0; i < ends.numel(); ++i) {
+    bool first = i % ends.size(1) == 0 || end[i - 1];
     position[i] = first ? 0 : position[i - 1] + 1;
   }
   return positions;

@@ -23,10 +23,12 @@ at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed,
 struct Batch {
   at::Tensor tokens;
   at::Tensor labels;
+  // Whether a token ends its document, bool[rows, positions]. Undefined if each row is a document.
+  at::Tensor ends = {};
 };
-// Returns the place of each position in its document, i64[rows, positions]. A document ends with a
-// label that is kIgnoredLabel, and begins in the row.
-at::Tensor DocumentPositions(const at::Tensor& labels);
+// Returns the place of each position in its document, i64[rows, positions]. A document ends as
+// `ends` states, and begins in the row.
+at::Tensor DocumentPositions(const at::Tensor& ends);
 Batch MakeBatch(int64_t vocab_size, int64_t rows, int64_t seq_len, uint64_t seed, int64_t step,
                 int64_t first_row = 0);
 

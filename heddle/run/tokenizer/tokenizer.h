@@ -97,6 +97,8 @@ class TextEncoder {
   // Appends the tokens of a text; with those that the tokenizer puts around a text if
   // `with_special`. Fails for text that is not UTF-8.
   Status Encode(std::string_view text, std::vector<int32_t>& out, bool with_special = true);
+  // The tokens that the tokenizer puts before a text.
+  std::span<const int32_t> before() const { return tokenizer_.parts_.before; }
 
  private:
   Status EncodePart(std::string_view text, bool at_start, std::vector<int32_t>& out);

@@ -235,7 +235,7 @@ Status BoundStep::SetBatch(const BatchSource& batches, int64_t step, int64_t fir
       const Batch& batch = found->second;
       at::Tensor all = which.part == BatchPart::kTokens   ? batch.tokens
                        : which.part == BatchPart::kLabels ? batch.labels
-                                                          : DocumentPositions(batch.labels);
+                                                          : DocumentPositions(batch.ends);
       at::Tensor placed = place(i, all, at);
       at::Tensor& input = inputs_[at][i];
       // A recorded run reads its batch at a fixed address. A copy from memory that is not pinned

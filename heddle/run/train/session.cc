@@ -163,8 +163,10 @@ Status Session::InitBuffers(const Model& model, const SessionOptions& options) {
 Status Session::CountTokens(const BatchSource& batches, int64_t number) {
   if (!step_.takes_token_count()) return Done{};
   HEDDLE_TRY(Batch all, batches(number, 0, accumulated_ * step_.rows()));
-  numbers_.token_count.fill_(count_ignored_ ? at::Scalar(all.labels.numel())
-                                            : at::ne(all.labels, kIgnoredLabel).sum().item());
+  int64_t count =
+      count_ignored_ ? all.labels.numel() : at::ne(all.labels, kIgnoredLabel).sum().item<int64_t>();
+  // Without a label that counts, the loss is 0.
+  numbers_.token_count.fill_(std::max<int64_t>(count, 1));
   return Done{};
 }
 

@@ -37,7 +37,7 @@ class EagerRun final : public TrainingRun {
     HEDDLE_TRY(Batch batch, batches_(steps_ + 1, 0, micro_batches_ * model_.batch.batch));
     inputs_[inputs_.size() - 2] = batch.tokens.to(device_);
     inputs_[inputs_.size() - 1] = batch.labels.to(device_);
-    if (documents_) inputs_[*documents_] = DocumentPositions(batch.labels).to(device_);
+    if (documents_) inputs_[*documents_] = DocumentPositions(batch.ends).to(device_);
     try {
       last_ = eager_.Step(inputs_, lr, steps_ + 1);
     } catch (const std::exception& error) {

@@ -55,7 +55,8 @@ def die_with_parent():
 class Safetensors:
     """A file of tensors: the length of a header, the header in JSON, then the bytes."""
 
-    TYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64}
+    TYPES = {"F32": torch.float32, "F64": torch.float64, "I64": torch.int64,
+             "BOOL": torch.bool}
 
     def __init__(self, path):
         with open(path, "rb") as file:
@@ -82,7 +83,8 @@ def scramble(x):
 
 
 class Batches:
-    """Tokens and labels of any rows of a step: from the job's file, or synthetic."""
+    """Tokens and labels of any rows of a step, and the ends of their documents: from the job's
+    file, or synthetic."""
 
     def __init__(self, job):
         self.job = job
@@ -91,7 +93,7 @@ class Batches:
     def read(self, split, step, first, rows):
         if self.file:
             return tuple(self.file[f"{split}.{step}.{part}"][first:first + rows]
-                         for part in ("tokens", "labels"))
+                         for part in ("tokens", "labels", "ends"))
         job, seed = self.job, self.job["seed"]
         if split == "held_out":
             seed = scramble(~seed & MASK)
@@ -99,13 +101,13 @@ class Batches:
         start = (seed << 40) + (step << 32)
         tokens = torch.tensor([[scramble((start + (row << 16) + at) & MASK) % vocab
                                 for at in range(length + 1)] for row in range(first, first + rows)])
-        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), None
 
     def counted(self, split, step, rows):
         """The number of labels in these rows that count towards the loss."""
         if not self.file or self.job["loss_divisor"] == "all_tokens":
             return float(rows * self.job["seq_len"])
-        return float((self.read(split, step, 0, rows)[1] != IGNORED).sum())
+        return float(max(1, (self.read(split, step, 0, rows)[1] != IGNORED).sum()))
 
 
 def wrong_initial(job, weights):
@@ -152,11 +154,11 @@ def learning_rate(job, step):
 # --- One rank.
 
 
-def places_in_documents(labels):
-    """A document begins with its row, and after a label that does not count."""
-    places = torch.zeros_like(labels)
-    for at in range(1, labels.shape[1]):
-        places[:, at] = torch.where(labels[:, at - 1] == IGNORED, 0, places[:, at - 1] + 1)
+def places_in_documents(ends):
+    """A document begins with its row, and after the end of another."""
+    places = torch.zeros(ends.shape, dtype=torch.int64, device=ends.device)
+    for at in range(1, ends.shape[1]):
+        places[:, at] = torch.where(ends[:, at - 1], 0, places[:, at - 1] + 1)
     return places
 
 
@@ -236,10 +238,10 @@ class Rank:
         rows = self.job["rows"]
         part = self.groups.part // self.job["context"]
         first = batch * self.rows() + part * rows
-        tokens, labels = (t.to(self.job["device"])
-                          for t in self.batches.read(split, step, first, rows))
+        tokens, labels, ends = self.batches.read(split, step, first, rows)
+        tokens, labels = (t.to(self.job["device"]) for t in (tokens, labels))
         if self.job["documents"]:
-            self.context.documents = places_in_documents(labels)
+            self.context.documents = places_in_documents(ends).to(self.job["device"])
         if self.context.positions:
             own = self.context.positions.own
             tokens, labels = (t[:, own] for t in (tokens, labels))
