@@ -5,6 +5,7 @@
 #include "heddle/run/hf/folder.h"
 #include "heddle/run/hf/load.h"
 #include "heddle/run/layers/attention.h"
+#include "heddle/run/models/decoder.h"
 #include "heddle/run/models/family.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/exact.h"
@@ -19,8 +20,20 @@ Status ModelOptions::CheckNoWeights() const {
 }
 
 Result<run::ParamSource> ModelOptions::Params(run::Model& made, uint64_t seed) const {
-  if (!load_path.empty()) return run::LoadParams(made, load_path);
-  return run::InitialParams(made, seed);
+  if (load_path.empty()) return run::InitialParams(made, seed);
+  if (made.config.lora.rank == 0) return run::LoadParams(made, load_path);
+  // The weights are loaded, and the adapters are new.
+  auto base = std::make_shared<run::Model>(made);
+  std::erase_if(base->params,
+                [](const run::ParamSpec& param) { return run::IsAdapter(param.name); });
+  HEDDLE_TRY(run::ParamSource loaded, run::LoadParams(*base, load_path));
+  std::map<std::string, size_t> places;
+  for (size_t i = 0; i < base->params.size(); ++i) places[base->params[i].name] = i;
+  return run::ParamSource([base, loaded, places, initial = run::InitialParams(made, seed),
+                           &made](size_t param) -> Result<at::Tensor> {
+    auto found = places.find(made.params[param].name);
+    return found == places.end() ? initial(param) : loaded(found->second);
+  });
 }
 
 Result<run::ModelConfig> ModelOptions::Config() const {
@@ -40,6 +53,14 @@ Result<run::ModelConfig> ModelOptions::Config() const {
   }
   for (const auto& [name, value] : switches) {
     if (value) HEDDLE_RETURN_IF_ERROR(run::OverrideChoice(config, name, *value ? "true" : "false"));
+  }
+  for (std::string_view name : {"lora.alpha", "lora.targets"}) {
+    auto number = numbers.find(std::string(name));
+    auto choice = choices.find(std::string(name));
+    bool set = (number != numbers.end() && number->second) ||
+               (choice != choices.end() && !choice->second.empty());
+    if (set && config.lora.rank == 0)
+      return Error(Diag::kUsage, "--{} has no effect without --lora.rank", name);
   }
   for (const auto& [name, value] : numbers) {
     if (value && name.starts_with("rope_scaling.") &&

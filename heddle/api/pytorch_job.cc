@@ -22,6 +22,8 @@ Status CheckNumerics(const PyTorchJob& job) {
   const ParallelOptions& parallel = job.parallel;
   if (parallel.gradients != "sum") return Refused("--parallelism.gradients=" + parallel.gradients);
   if (parallel.wide_tensor_gradients) return Refused("--parallelism.tensor_gradients=wide");
+  if (int64_t rank = job.step.model.config.lora.rank; rank > 0)
+    return Refused(fmt::format("--lora.rank={}", rank));
   if (job.reduce_first) return Refused("--parallelism.reduce_before_scatter");
   if (job.train.reducer != "gloo")
     return Refused("--runtime.reducer=" + job.train.reducer,
@@ -143,6 +145,7 @@ nlohmann::ordered_json ModelJson(const run::ModelConfig& config) {
     if (field.size != nullptr) json[name] = field.size(copy);
     if (field.number != nullptr) json[name] = field.number(copy);
     if (field.choose != nullptr) json[name] = field.choices[field.chosen(config)];
+    if (field.text != nullptr) json[name] = field.text(copy);
   }
   return json;
 }

@@ -100,9 +100,12 @@ std::string TrainingJob::Describe() const {
   auto line = [&](std::string_view what, const std::string& text) {
     out += fmt::format("{:<12} {}\n", what, text);
   };
-  line("model",
-       fmt::format("{} {}, {} parameters, {}", model.config.family->name, model.config.flavor,
-                   WithCommas(model.parameter_count()), Name(options_.model.precision)));
+  line("model", fmt::format("{} {}, {} parameters{}, {}", model.config.family->name,
+                            model.config.flavor, WithCommas(model.parameter_count()),
+                            model.config.lora.rank == 0
+                                ? ""
+                                : fmt::format(" ({} trained)", WithCommas(model.trained_count())),
+                            Name(options_.model.precision)));
   line("mesh", fmt::format("[{}], {} {}", Format(graphs().step.mesh), Counted(ranks(), "rank"),
                            processes_ ? "in one process each" : "in this process"));
   int64_t rows = planned().sequences();

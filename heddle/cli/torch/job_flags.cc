@@ -29,10 +29,12 @@ void DeclareModel(Flags& flags, ModelOptions& model) {
   flags.Section("Model sizes");
   for (const run::ConfigField& field : run::ConfigFields()) {
     std::string name(field.name);
-    std::string flag = "--model." + name;
-    std::string help = "replace the flavor's " + name;
+    std::string flag = field.flag();
+    std::string help =
+        field.help.empty() ? "replace the flavor's " + name : std::string(field.help);
     if (field.size != nullptr) flags.Option(flag, model.sizes[name], help);
     if (field.number != nullptr) flags.Option(flag, model.numbers[name], help);
+    if (field.text != nullptr) flags.Option(flag + "=NAMES", model.choices[name], help);
     if (field.choose == nullptr) continue;
     if (IsBoolean(field.choices)) {
       flags.Switch(flag, model.switches[name], help);

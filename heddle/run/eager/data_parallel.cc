@@ -14,6 +14,7 @@
 #include <ATen/ops/ne.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/sqrt.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -62,10 +63,25 @@ std::vector<at::Tensor> EagerMicroBatch(const Model& model, std::span<const at::
   return rows;
 }
 
+std::vector<at::Tensor> EagerGradients(const at::Tensor& loss, std::span<const at::Tensor> params) {
+  torch::autograd::variable_list trained;
+  for (const at::Tensor& param : params) {
+    if (param.requires_grad()) trained.push_back(param);
+  }
+  torch::autograd::variable_list found =
+      torch::autograd::grad({loss}, trained, {at::ones_like(loss)});
+  std::vector<at::Tensor> grads(params.size());
+  for (size_t i = 0, next = 0; i < params.size(); ++i) {
+    if (params[i].requires_grad()) grads[i] = found[next++];
+  }
+  return grads;
+}
+
 std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::Tensor> grads,
                                    std::optional<at::ScalarType> reduce_type) {
   at::NoGradGuard no_grad;
   for (size_t i = 0; i < grads.size(); ++i) {
+    if (!grads[i].defined()) continue;
     if (reduce_type) grads[i] = grads[i].to(*reduce_type);
     if (!sum.empty()) grads[i] = at::add(sum[i], grads[i]);
   }
@@ -120,9 +136,7 @@ void EagerDataParallel::RunRank(int64_t rank, std::span<const at::Tensor> params
     StepResult ran = model_.loss_sum(
         params, EagerLocalInputs(model_, EagerMicroBatch(model_, inputs, all, b), {ranks(), rank}));
     at::Tensor loss = at::div(ran.loss, count);
-    std::vector<at::Tensor> grads =
-        torch::autograd::grad({loss}, torch::autograd::variable_list(params.begin(), params.end()),
-                              {at::ones_like(loss)});
+    std::vector<at::Tensor> grads = EagerGradients(loss, params);
     step.losses.push_back(loss.detach().view({1}));
     step.changes.insert(step.changes.end(), ran.changes.begin(), ran.changes.end());
     if (options_.micro_batches > 1)
@@ -185,7 +199,7 @@ void EagerDataParallel::UpdateMatrices(int64_t replica, const at::Tensor& norm, 
   const OptimizerOptions& optimizer = options_.optimizer;
   for (size_t i = 0; i < model_.params.size(); ++i) {
     const ParamSpec& param = model_.params[i];
-    if (optimizer.RuleOf(param) != OptimizerName::kMuon) continue;
+    if (!param.trainable || optimizer.RuleOf(param) != OptimizerName::kMuon) continue;
     at::Tensor change = EagerOrthogonalized(state_.Direction(replica, i, norm), optimizer);
     state_.Apply(replica, i, change, lr * optimizer.RateFactor(param.shape), lr);
   }
@@ -196,8 +210,10 @@ void EagerDataParallel::UpdateMatrices(int64_t replica, const at::Tensor& norm, 
 at::Tensor EagerDataParallel::ClipNorm(int64_t replica) const {
   std::vector<at::Tensor> squares;
   for (int64_t part = 0; part < options_.shard; ++part) {
-    at::Tensor norms = state_.Norms(replica * options_.shard + part);
-    squares.push_back(at::mul(norms, norms));
+    std::vector<at::Tensor> norms = state_.Norms(replica * options_.shard + part);
+    std::erase_if(norms, [](const at::Tensor& norm) { return !norm.defined(); });
+    at::Tensor all = at::stack(norms);
+    squares.push_back(at::mul(all, all));
   }
   at::Tensor sums = options_.reducer.Reduce(squares, ReduceOp::kSum, /*rows=*/false);
   return at::linalg_vector_norm(at::sqrt(sums), 2);

@@ -74,6 +74,8 @@ std::vector<at::Tensor> EagerLocalInputs(const Model& model, std::span<const at:
 // Returns the inputs for one of `count` micro-batches, of all ranks.
 std::vector<at::Tensor> EagerMicroBatch(const Model& model, std::span<const at::Tensor> inputs,
                                         int64_t count, int64_t micro_batch);
+// The gradients of the loss; undefined for parameters that do not require them.
+std::vector<at::Tensor> EagerGradients(const at::Tensor& loss, std::span<const at::Tensor> params);
 // The gradients of a rank's parameters so far, with those of the next micro-batch: in
 // `reduce_type`, if given.
 std::vector<at::Tensor> EagerAdded(std::vector<at::Tensor> sum, std::vector<at::Tensor> grads,

@@ -156,6 +156,13 @@ std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens) {
     if (param.ends_with(whole)) return std::nullopt;
   }
   if (param == "position_embeddings.weight") return std::nullopt;
+  if (IsAdapter(param)) {
+    // Ranks have columns of these weights, and rows of the others.
+    bool columns = param.find(".wo.") != std::string_view::npos ||
+                   param.find(".w2.") != std::string_view::npos;
+    if (param.ends_with(kLoraA)) return columns ? std::optional<int64_t>(1) : std::nullopt;
+    return columns ? std::nullopt : std::optional<int64_t>(0);
+  }
   if (param.ends_with(".wq_a.weight") || param.ends_with(".wkv_a.weight")) return std::nullopt;
   if (param.find(".router.gate.") != std::string_view::npos) return std::nullopt;
   if (own_tokens && param.find(".moe.") != std::string_view::npos) return std::nullopt;
@@ -165,7 +172,7 @@ std::optional<int64_t> TensorSplitDim(std::string_view param, bool own_tokens) {
 
 bool DecoderSlice::SumsGradient(std::string_view param) const {
   if (TensorSplitDim(param, options_.own_tokens) || IsExpertStack(param)) return false;
-  bool inside = param.find(".attention.") != std::string_view::npos ||
+  bool inside = IsAdapter(param) || param.find(".attention.") != std::string_view::npos ||
                 param.find(".moe.") != std::string_view::npos;
   // A norm of the residual stream sees this rank's positions with sequence parallelism, all
   // otherwise.

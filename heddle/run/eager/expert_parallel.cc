@@ -91,7 +91,7 @@ void EagerExpertParallel::Run(int64_t replica, const EagerGroup& micro_batches,
     for (size_t i = 0; i < is_stack_.size(); ++i) {
       const at::Tensor& whole = is_stack_[i] ? stacks[static_cast<size_t>(piece(rank))][place_[i]]
                                              : dense[static_cast<size_t>(slice(rank))][place_[i]];
-      params.push_back(whole.detach().requires_grad_());
+      params.push_back(whole.detach().requires_grad_(whole.requires_grad()));
     }
     SliceOptions options;
     options.tensor = {&slices[static_cast<size_t>(member / tensor.tensor)], slice(rank)};
@@ -116,7 +116,7 @@ void EagerExpertParallel::Run(int64_t replica, const EagerGroup& micro_batches,
       at::Tensor loss = at::div(ran.loss, count);
       parts.losses[static_cast<size_t>(b)][r] = loss.detach().view({1});
       parts.changes[r].insert(parts.changes[r].end(), ran.changes.begin(), ran.changes.end());
-      std::vector<at::Tensor> own = torch::autograd::grad({loss}, params, {at::ones_like(loss)});
+      std::vector<at::Tensor> own = EagerGradients(loss, params);
       grads = tensor.data.micro_batches > 1
                   ? EagerAdded(std::move(grads), std::move(own), tensor.data.reduce_type)
                   : std::move(own);
@@ -227,12 +227,13 @@ void EagerExpertParallel::UpdateMatrices(int64_t replica, const at::Tensor& norm
 
 // Returns the norms of a rank's gradients; zero for gradients that the first slice counts.
 at::Tensor EagerExpertParallel::Norms(int64_t rank) const {
-  at::Tensor dense = dense_[static_cast<size_t>(slice(rank))].Norms(dense_at(rank));
-  at::Tensor stacks;
+  std::vector<at::Tensor> dense = dense_[static_cast<size_t>(slice(rank))].Norms(dense_at(rank));
+  std::vector<at::Tensor> stacks;
   if (!stacks_.empty()) stacks = stacks_[static_cast<size_t>(piece(rank))].Norms(stack_at(rank));
   std::vector<at::Tensor> norms;
   for (size_t i = 0; i < is_stack_.size(); ++i) {
-    at::Tensor norm = (is_stack_[i] ? stacks : dense)[static_cast<int64_t>(place_[i])];
+    at::Tensor norm = (is_stack_[i] ? stacks : dense)[place_[i]];
+    if (!norm.defined()) continue;
     norms.push_back(is_whole_[i] && slice(rank) != 0 ? at::zeros({}, norm.options()) : norm);
   }
   return at::stack(norms);

@@ -14,7 +14,6 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sqrt.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -47,11 +46,13 @@ ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at:
       optimizer_(optimizer) {
   std::map<std::string, size_t> unit_at;
   for (size_t i = 0; i < specs.size(); ++i) {
+    shapes_.push_back(params[i].sizes().vec());
+    trained_.push_back(specs[i].trainable);
+    rules_.push_back(optimizer.RuleOf(specs[i]));
+    if (!specs[i].trainable) continue;
     auto [at, added] = unit_at.try_emplace(specs[i].unit, units_.size());
     if (added) units_.emplace_back();
     units_[at->second].push_back(i);
-    shapes_.push_back(params[i].sizes().vec());
-    rules_.push_back(optimizer.RuleOf(specs[i]));
   }
   for (int64_t rank = 0; rank < replicate_ * shard_; ++rank) {
     RankState state;
@@ -61,10 +62,10 @@ ShardedState::ShardedState(std::span<const ParamSpec> specs, std::span<const at:
       auto zeros_if = [&](bool exists) {
         return exists ? at::zeros_like(state.params.back()) : at::Tensor();
       };
-      bool adamw = rules_[i] == OptimizerName::kAdamW;
+      bool adamw = trained_[i] && rules_[i] == OptimizerName::kAdamW;
       state.averages.push_back(zeros_if(adamw));
       state.squares.push_back(zeros_if(adamw));
-      state.momenta.push_back(zeros_if(!adamw && optimizer.has_momentum()));
+      state.momenta.push_back(zeros_if(trained_[i] && !adamw && optimizer.has_momentum()));
     }
     states_.push_back(std::move(state));
   }
@@ -87,7 +88,7 @@ std::vector<at::Tensor> ShardedState::Gather(int64_t replica) const {
     std::vector<at::Tensor> parts;
     for (int64_t part = 0; part < shard_; ++part)
       parts.push_back(param(replica * shard_ + part, i));
-    whole.push_back(at::cat(parts, ShardDim(i)).requires_grad_());
+    whole.push_back(at::cat(parts, ShardDim(i)).requires_grad_(trained_[i]));
   }
   return whole;
 }
@@ -163,8 +164,17 @@ void ShardedState::ReduceUnit(std::span<const size_t> params,
   }
 }
 
-at::Tensor ShardedState::Norms(int64_t rank) const {
-  return at::stack(at::_foreach_norm(state(rank).grads, 2));
+std::vector<at::Tensor> ShardedState::Norms(int64_t rank) const {
+  std::vector<at::Tensor> defined;
+  for (const at::Tensor& grad : state(rank).grads) {
+    if (grad.defined()) defined.push_back(grad);
+  }
+  std::vector<at::Tensor> found = at::_foreach_norm(defined, 2);
+  std::vector<at::Tensor> norms(trained_.size());
+  for (size_t i = 0, next = 0; i < norms.size(); ++i) {
+    if (trained_[i]) norms[i] = found[next++];
+  }
+  return norms;
 }
 
 at::Tensor ShardedState::Clipped(const at::Tensor& grad, const at::Tensor& norm) const {
@@ -177,7 +187,7 @@ at::Tensor ShardedState::Clipped(const at::Tensor& grad, const at::Tensor& norm)
 void ShardedState::Update(int64_t rank, const at::Tensor& norm, double lr, int64_t step) {
   RankState& state = states_[static_cast<size_t>(rank)];
   for (size_t i = 0; i < state.params.size(); ++i) {
-    if (rules_[i] == OptimizerName::kMuon) continue;
+    if (!trained_[i] || rules_[i] == OptimizerName::kMuon) continue;
     at::Tensor grad = Clipped(state.grads[i], norm);
     if (rules_[i] == OptimizerName::kSgd) {
       RunSgd(state, i, grad, lr, step);

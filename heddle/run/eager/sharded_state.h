@@ -53,8 +53,9 @@ class ShardedState {
   void Reduce(std::vector<std::vector<at::Tensor>> grads_by_rank);
   // Adds the gradients of the batch to those of the step.
   void EndBatch();
-  // Returns the norm of a rank's shard of each gradient, as a vector.
-  at::Tensor Norms(int64_t rank) const;
+  // Returns the norm of a rank's shard of each gradient; undefined for parameters that are not
+  // trained.
+  std::vector<at::Tensor> Norms(int64_t rank) const;
   // Clips by the norm of all gradients if the options ask for it, and updates the shards, except
   // those of Muon's matrices.
   void Update(int64_t rank, const at::Tensor& norm, double lr, int64_t step);
@@ -96,8 +97,9 @@ class ShardedState {
   // By parameter.
   std::vector<OptimizerName> rules_;
   std::vector<std::vector<int64_t>> shapes_;
-  // Parameters of each unit, in registration order. Units are in the order of their first
-  // parameters.
+  std::vector<bool> trained_;
+  // Parameters of each unit that are trained, in registration order. Units are in the order of
+  // their first parameters.
   std::vector<std::vector<size_t>> units_;
   std::vector<RankState> states_;
 };

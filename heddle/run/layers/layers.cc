@@ -189,8 +189,10 @@ at::Tensor Product(const ModelWeights& weights, const at::Tensor& x, const at::T
   return weights.cache() != nullptr ? RowProduct(x, weight) : at::linear(x, weight);
 }
 
-at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
-  ScopeGuard scope(name);
+namespace {
+
+// The linear layer of the current scope.
+at::Tensor OwnLinear(const ModelWeights& weights, const at::Tensor& x) {
   at::Tensor weight = weights("weight");
   if (!weights.Has("bias")) return Product(weights, x, weight);
   at::Tensor bias = weights("bias");
@@ -201,6 +203,17 @@ at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::
   if (out.requires_grad())
     out.register_hook([](const at::Tensor& grad) { return grad.contiguous(); });
   return out;
+}
+
+}  // namespace
+
+at::Tensor Linear(const ModelWeights& weights, std::string_view name, const at::Tensor& x) {
+  ScopeGuard scope(name);
+  at::Tensor out = OwnLinear(weights, x);
+  if (!weights.Has("lora_a")) return out;
+  at::Tensor narrow = Product(weights, x, weights("lora_a"));
+  at::Tensor change = Product(weights, narrow, weights("lora_b"));
+  return at::add(out, at::mul(change, weights.numerics().adapter_scale));
 }
 
 at::Tensor RmsNorm(const ModelWeights& weights, std::string_view name, const at::Tensor& x,

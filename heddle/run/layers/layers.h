@@ -52,6 +52,8 @@ struct StepNumerics {
   double z_loss = 0;
   // Factor of the auxiliary loss: how unevenly each sequence uses the experts.
   double aux_loss = 0;
+  // Factor of the products of adapters (LoraConfig).
+  double adapter_scale = 1;
 };
 
 // Suffix of a metric, after the name of the block: number of tokens for each expert.

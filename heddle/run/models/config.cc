@@ -88,6 +88,32 @@ Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor) 
                flavor, NearestHint(flavor, flavors), Join(flavors, ", "));
 }
 
+namespace {
+
+Status CheckLora(const ModelConfig& c) {
+  if (c.lora.rank == 0) return Done{};
+  std::vector<std::string_view> families;
+  for (const Family* family : Families()) {
+    if (family->adapters) families.push_back(family->name);
+  }
+  if (!c.family->adapters)
+    return Error(Diag::kModelSize, "lora.rank is {}, but {} does not support adapters; {} do",
+                 c.lora.rank, c.family->name, Join(families, ", "));
+  if (c.moe.experts > 0)
+    return Error(Diag::kModelSize,
+                 "lora.rank is {}, but the model has {} experts, which do not "
+                 "support adapters",
+                 c.lora.rank, c.moe.experts);
+  if (c.lora.rank > c.dim)
+    return Error(Diag::kModelSize, "lora.rank is {}, expected at most {}, the model's dim",
+                 c.lora.rank, c.dim);
+  if (!(c.lora.alpha > 0) || std::isinf(c.lora.alpha))
+    return Error(Diag::kModelSize, "lora.alpha is {}, expected more than 0", c.lora.alpha);
+  return Done{};
+}
+
+}  // namespace
+
 Status CheckConfig(const ModelConfig& c) {
   if (c.n_layers < 1 || c.n_layers > kMostLayers)
     return Error(Diag::kModelSize, "n_layers is {}, expected 1 to {}", c.n_layers, kMostLayers);
@@ -102,6 +128,7 @@ Status CheckConfig(const ModelConfig& c) {
     return Error(Diag::kModelSize, "dim is {} and vocab_size {}; both must be at least 1", c.dim,
                  c.vocab_size);
   HEDDLE_RETURN_IF_ERROR(CheckRope(c.rope));
+  HEDDLE_RETURN_IF_ERROR(CheckLora(c));
   return c.family->check != nullptr ? c.family->check(c) : Done{};
 }
 

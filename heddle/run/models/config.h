@@ -81,6 +81,17 @@ struct MlaConfig {
   double norm_eps = 1e-6;
 };
 
+// Low-rank adapters: y = W x + alpha / rank * B (A x), where only A and B are trained. W is
+// [out, in], A [rank, in] and B [out, rank].
+struct LoraConfig {
+  // 0: no adapters.
+  int64_t rank = 0;
+  double alpha = 16;
+  // The weights of attention and feed-forward that have adapters, by Heddle's or Hugging Face's
+  // names.
+  std::string targets = "wq,wk,wv,wo,w1,w2,w3";
+};
+
 struct ModelConfig {
   // One of Families().
   const Family* family = nullptr;
@@ -109,6 +120,7 @@ struct ModelConfig {
   RopeConfig rope;
   MoeConfig moe;
   MlaConfig mla;
+  LoraConfig lora;
 
   int64_t head_size() const { return head_dim != 0 ? head_dim : dim / n_heads; }
   // Elements of a query or key head. Latent attention has its own head size.
@@ -130,7 +142,7 @@ const std::vector<ModelConfig>& AllModels();
 // Fails for an unknown name, and suggests the nearest one.
 Result<ModelConfig> FindModel(std::string_view family, std::string_view flavor);
 // A constant of a model. It is a flag, and checkpoints store it to identify the model. Exactly one
-// of `size`, `number` and `choose` is set.
+// of `size`, `number`, `choose` and `text` is set.
 struct ConfigField {
   std::string_view name;
   int64_t& (*size)(ModelConfig&) = nullptr;
@@ -140,12 +152,19 @@ struct ConfigField {
   std::span<const std::string_view> choices = {};
   // Returns the position of the configured choice.
   size_t (*chosen)(const ModelConfig&) = nullptr;
+  std::string& (*text)(ModelConfig&) = nullptr;
+  // Empty: `replace the flavor's NAME`.
+  std::string_view help = {};
+
+  // `--model.dim`, or `--lora.rank`.
+  std::string flag() const;
 };
 // All fields, in the order in which users see them.
 std::span<const ConfigField> ConfigFields();
 // Set a field by name, such as `n_layers`, `norm_eps` or `moe.score`. Fail for an unknown name.
 Status OverrideSize(ModelConfig& config, std::string_view name, int64_t value);
 Status OverrideNumber(ModelConfig& config, std::string_view name, double value);
+// Sets a choice or a text.
 Status OverrideChoice(ModelConfig& config, std::string_view name, std::string_view value);
 // Fails for sizes and numbers that are out of range or do not fit together.
 Status CheckConfig(const ModelConfig& config);

@@ -1,4 +1,6 @@
 // The fields of ModelConfig that users can set by name.
+#include <set>
+
 #include "heddle/core/base/text.h"
 #include "heddle/run/models/config.h"
 
@@ -17,6 +19,10 @@ constexpr std::string_view kGroupScores[] = {"max", "top2"};
 #define HEDDLE_NUMBER(name, field)                                   \
   {                                                                  \
     name, nullptr, [](ModelConfig& c) -> double& { return c.field; } \
+  }
+#define HEDDLE_LORA(key, kind, type, field, summary)                                           \
+  {                                                                                            \
+    .name = key, .kind = [](ModelConfig& c) -> type& { return c.lora.field; }, .help = summary \
   }
 #define HEDDLE_CHOICE(name, field, choices)                                                     \
   {                                                                                             \
@@ -72,6 +78,13 @@ constexpr ConfigField kFields[] = {
     HEDDLE_SIZE("mla.v_dim", mla.v_dim),
     HEDDLE_NUMBER("mla.mscale", mla.mscale),
     HEDDLE_NUMBER("mla.norm_eps", mla.norm_eps),
+    HEDDLE_LORA("lora.rank", size, int64_t, rank,
+                "train adapters of this rank instead of the weights; 0: train the weights"),
+    HEDDLE_LORA("lora.alpha", number, double, alpha,
+                "scale of adapters: they are multiplied by alpha / rank (default: 16)"),
+    HEDDLE_LORA("lora.targets", text, std::string, targets,
+                "weights with adapters, separated by commas: wq, wk, wv, wo, w1, w2 and w3, or "
+                "q_proj, k_proj, v_proj, o_proj, gate_proj, down_proj and up_proj (default: all)"),
 };
 
 // Counts members by structured bindings, which fail to compile when a struct gets another member.
@@ -79,14 +92,15 @@ constexpr ConfigField kFields[] = {
 constexpr size_t MemberCount(const ModelConfig& config) {
   [[maybe_unused]] const auto& [family, flavor, dim, layers, heads, kv_heads, head_dim, ffn, vocab,
                                 length, window, global_every, query_scalar, attention_softcap,
-                                logit_softcap, tied, eps, rope, moe, mla] = config;
+                                logit_softcap, tied, eps, rope, moe, mla, lora] = config;
   [[maybe_unused]] const auto& [theta, local_theta, scaling, factor, original, low, high, fast,
                                 slow, truncate, attention] = rope;
   [[maybe_unused]] const auto& [experts, top_k, moe_ffn, shared, dense, score, normalize, scale,
                                 groups, limited, group_score, bias, rate] = moe;
   [[maybe_unused]] const auto& [q_rank, kv_rank, nope, rope_dim, v_dim, mscale, mla_eps] = mla;
-  constexpr size_t kOwn = 20 - 5;  // Without family, flavor, rope, moe and mla.
-  return kOwn + 11 + 13 + 7;
+  [[maybe_unused]] const auto& [rank, alpha, targets] = lora;
+  constexpr size_t kOwn = 21 - 6;  // Without family, flavor, rope, moe, mla and lora.
+  return kOwn + 11 + 13 + 7 + 3;
 }
 static_assert(MemberCount({}) == std::size(kFields), "kFields lacks a member of ModelConfig");
 
@@ -101,9 +115,38 @@ Result<const ConfigField*> Find(std::string_view name, bool (*fits)(const Config
   return Error(Diag::kModelSize, "models have no {} `{}`{}", kind, name, NearestHint(name, names));
 }
 
+struct LoraTarget {
+  std::string_view ours;
+  std::string_view theirs;
+};
+constexpr LoraTarget kTargets[] = {{"wq", "q_proj"}, {"wk", "k_proj"},    {"wv", "v_proj"},
+                                   {"wo", "o_proj"}, {"w1", "gate_proj"}, {"w2", "down_proj"},
+                                   {"w3", "up_proj"}};
+
+// Returns our names of the weights in a list, in the order of kTargets.
+Result<std::string> OurTargets(std::string_view list) {
+  std::set<std::string_view> named;
+  std::vector<std::string_view> known;
+  for (std::string_view name : Split(list, ',')) named.insert(Trim(name));
+  std::string ours;
+  for (const LoraTarget& target : kTargets) {
+    known.push_back(target.ours);
+    known.push_back(target.theirs);
+    if (named.erase(target.ours) + named.erase(target.theirs) == 0) continue;
+    ours += fmt::format("{}{}", ours.empty() ? "" : ",", target.ours);
+  }
+  if (named.empty()) return ours;
+  return Error(Diag::kBadChoice, "lora.targets has `{}`{}; weights with adapters are {}",
+               *named.begin(), NearestHint(*named.begin(), known), Join(known, ", "));
+}
+
 }  // namespace
 
 std::span<const ConfigField> ConfigFields() { return kFields; }
+
+std::string ConfigField::flag() const {
+  return fmt::format("{}{}", name.starts_with("lora.") ? "--" : "--model.", name);
+}
 
 Status OverrideSize(ModelConfig& config, std::string_view name, int64_t value) {
   auto fits = [](const ConfigField& field) { return field.size != nullptr; };
@@ -120,8 +163,14 @@ Status OverrideNumber(ModelConfig& config, std::string_view name, double value) 
 }
 
 Status OverrideChoice(ModelConfig& config, std::string_view name, std::string_view value) {
-  auto fits = [](const ConfigField& field) { return field.choose != nullptr; };
+  auto fits = [](const ConfigField& field) {
+    return field.choose != nullptr || field.text != nullptr;
+  };
   HEDDLE_TRY(const ConfigField* field, Find(name, fits, "choice"));
+  if (field->text != nullptr) {
+    HEDDLE_TRY(field->text(config), OurTargets(value));
+    return Done{};
+  }
   for (size_t i = 0; i < field->choices.size(); ++i) {
     if (field->choices[i] != value) continue;
     field->choose(config, i);

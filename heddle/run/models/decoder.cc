@@ -1,11 +1,13 @@
 #include "heddle/run/models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/mul.h>
 
+#include "heddle/core/base/text.h"
 #include "heddle/run/capture/scope.h"
 #include "heddle/run/layers/attention.h"
 
@@ -267,6 +269,11 @@ compile::ParallelRules DecoderRules() {
       {"**.attention.wo.weight", 1},
       {"**.w2.weight", 1},
   };
+  // An adapter's B is split as the rows of its weight, and its A as the columns.
+  for (const char* rows : {"wq", "wk", "wv", "w1", "w3"})
+    rules.weights.push_back({fmt::format("**.{}.{}", rows, kLoraB), 0});
+  for (const char* columns : {"wo", "w2"})
+    rules.weights.push_back({fmt::format("**.{}.{}", columns, kLoraA), 1});
   rules.layers = {
       {.pattern = "tok_embeddings", .out = compile::Flow::kResidual},
       {.pattern = "layers.*.attention_norm",
@@ -301,6 +308,39 @@ void AddMoeRules(compile::ParallelRules& rules) {
                           .in = compile::Flow::kWhole,
                           .out = compile::Flow::kResidual,
                           .own_tokens = true});
+}
+
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+
+}  // namespace
+
+bool IsAdapter(std::string_view param) {
+  return param.ends_with(kLoraA) || param.ends_with(kLoraB);
+}
+
+bool HasAdapter(const LoraConfig& lora, std::string_view param) {
+  if (lora.rank == 0 || !param.ends_with(kWeight)) return false;
+  std::vector<std::string_view> parts = Split(param, '.');
+  // `layers.0.attention.wq.weight`
+  if (parts.size() != 5 || (parts[2] != "attention" && parts[2] != "feed_forward")) return false;
+  std::vector<std::string_view> targets = Split(lora.targets, ',');
+  return std::ranges::find(targets, parts[3]) != targets.end();
+}
+
+std::vector<ParamSpec> WithAdapters(const LoraConfig& lora, std::vector<ParamSpec> params) {
+  if (lora.rank == 0) return params;
+  std::vector<ParamSpec> all;
+  for (ParamSpec& param : params) {
+    param.trainable = false;
+    all.push_back(param);
+    if (!HasAdapter(lora, param.name)) continue;
+    std::string module = param.name.substr(0, param.name.size() - kWeight.size() + 1);
+    all.push_back({module + std::string(kLoraA), {lora.rank, param.shape[1]}, param.unit});
+    all.push_back({module + std::string(kLoraB), {param.shape[0], lora.rank}, param.unit});
+  }
+  return all;
 }
 
 }  // namespace heddle::run

@@ -120,4 +120,17 @@ inline constexpr std::string_view kExpertBiases[] = {"w1_bias_EF1", "w2_bias_ED1
 // Adds rules for mixtures of experts.
 void AddMoeRules(compile::ParallelRules& rules);
 
+// --- Low-rank adapters (LoraConfig)
+
+// Those of `layers.0.attention.wq.weight` are `layers.0.attention.wq.lora_a` and
+// `layers.0.attention.wq.lora_b`.
+inline constexpr std::string_view kLoraA = "lora_a";
+inline constexpr std::string_view kLoraB = "lora_b";
+
+bool IsAdapter(std::string_view param);
+// Whether a parameter of a model has adapters.
+bool HasAdapter(const LoraConfig& lora, std::string_view param);
+// Freezes all parameters, and adds A and B after each weight that has adapters.
+std::vector<ParamSpec> WithAdapters(const LoraConfig& lora, std::vector<ParamSpec> params);
+
 }  // namespace heddle::run

@@ -169,6 +169,8 @@ struct Family {
   bool expert_biases = false;
   // Layers with a window may have other rotations (rope_local_theta).
   bool local_rope = false;
+  // Weights of attention and feed-forward may have adapters (LoraConfig).
+  bool adapters = false;
   HfMapping hf = {};
   std::span<const PublishedRun> published = {};
 };

@@ -9,6 +9,7 @@
 #include "heddle/core/base/hash.h"
 #include "heddle/run/aten/dtype.h"
 #include "heddle/run/data/synthetic.h"
+#include "heddle/run/models/decoder.h"
 
 namespace heddle::run {
 namespace {
@@ -30,8 +31,27 @@ int64_t LayerOf(const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+// PyTorch's initialization of linear layers: uniform up to 1 / sqrt(columns).
+at::Tensor UniformInit(const ParamSpec& param, uint64_t seed) {
+  at::Tensor tensor = at::empty(param.shape, at::kDouble);
+  auto* data = tensor.data_ptr<double>();
+  uint64_t base = Scramble(seed) ^ Hash64(param.name);
+  double bound = 1 / std::sqrt(static_cast<double>(param.shape[1]));
+  for (int64_t i = 0; i < tensor.numel(); ++i) {
+    auto bits = static_cast<double>(Scramble(base + static_cast<uint64_t>(i)) >> 11);
+    data[i] = (bits * 0x1p-52 - 1) * bound;
+  }
+  return tensor;
+}
+
+}  // namespace
+
 at::Tensor InitParam(const Model& model, const ParamSpec& param, uint64_t seed, DType dtype) {
   at::TensorOptions options = at::TensorOptions().dtype(ToScalarType(dtype));
+  if (param.name.ends_with(kLoraB)) return at::zeros(param.shape, options);
+  if (param.name.ends_with(kLoraA)) return UniformInit(param, seed).to(options);
   if (param.name.find("norm.weight") != std::string::npos) {
     // The weights of such norms are added to 1.
     bool zeros = model.config.family->norm == NormKind::kOffsetRms;

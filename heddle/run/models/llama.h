@@ -28,6 +28,7 @@ constexpr Family MakeFamily(std::string_view name, std::vector<ModelConfig> (*fl
           .init = DecoderInit,
           .rules = DecoderRules,
           .attention = Attention,
+          .adapters = true,
           .hf = hf,
           .published = published};
 }

@@ -151,13 +151,25 @@ std::optional<AttentionKind> Model::attention() const {
   return FastestAttention(config.query_size(), numerics);
 }
 
+namespace {
+
+int64_t CountOf(const ParamSpec& param) {
+  int64_t count = 1;
+  for (int64_t size : param.shape) count *= size;
+  return count;
+}
+
+}  // namespace
+
 int64_t Model::parameter_count() const {
   int64_t sum = 0;
-  for (const ParamSpec& param : params) {
-    int64_t count = 1;
-    for (int64_t size : param.shape) count *= size;
-    sum += count;
-  }
+  for (const ParamSpec& param : params) sum += CountOf(param);
+  return sum;
+}
+
+int64_t Model::trained_count() const {
+  int64_t sum = 0;
+  for (const ParamSpec& param : params) sum += param.trainable ? CountOf(param) : 0;
   return sum;
 }
 
@@ -169,7 +181,10 @@ Result<Model> MakeModel(const ModelConfig& config, const BatchConfig& batch,
   HEDDLE_RETURN_IF_ERROR(ChooseMath(config, batch, numerics));
   Model model{config, batch, numerics, {}, {}, {}, {}, {}, {}, {}};
   FamilyParts parts = config.family->make(config, batch);
-  model.params = std::move(parts.params);
+  model.params = WithAdapters(config.lora, std::move(parts.params));
+  if (config.lora.rank > 0)
+    model.numerics.adapter_scale = numerics.adapter_scale =
+        config.lora.alpha / static_cast<double>(config.lora.rank);
   HEDDLE_RETURN_IF_ERROR(CheckParams(model.params));
   model.inputs = std::move(parts.buffers);
   if (batch.documents)

@@ -41,8 +41,9 @@ struct Model {
 
   // Returns the attention kernel, never kFastest; nullopt for a family without attention.
   std::optional<AttentionKind> attention() const;
-  // Number of elements of all parameters.
+  // Number of elements of all parameters, and of the trained parameters.
   int64_t parameter_count() const;
+  int64_t trained_count() const;
 };
 
 // Returns why the model needs attention composed of matmuls and a softmax, as the first part of a

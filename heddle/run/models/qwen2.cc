@@ -78,6 +78,7 @@ HEDDLE_DEFINE_FAMILY(qwen2){
     .init = PlainInit,
     .rules = qwen2::Rules,
     .attention = qwen2::Attention,
+    .adapters = true,
     .hf = {.classes = qwen2::kHfClasses, .names = qwen2::kHfNames},
 };
 

@@ -131,6 +131,7 @@ HEDDLE_DEFINE_FAMILY(qwen3){
     .init = qwen3::WeightInit,
     .rules = qwen3::Rules,
     .attention = qwen3::Attention,
+    .adapters = true,
     .hf = {.classes = qwen3::kHfClasses, .names = qwen3::kHfNames},
     .published = qwen3::kPublished,
 };

@@ -26,6 +26,7 @@ RunJson ConstantsOf(const ModelConfig& config) {
     if (field.size != nullptr) value = field.size(copy);
     if (field.number != nullptr) value = field.number(copy);
     if (field.choose != nullptr) value = field.choices[field.chosen(copy)];
+    if (field.text != nullptr) value = field.text(copy);
   }
   return constants;
 }
@@ -65,7 +66,7 @@ Status SetConstant(ModelConfig& config, const ConfigField& field, const RunJson&
     return OverrideSize(config, name, value.get<int64_t>());
   if (field.number != nullptr && value.is_number())
     return OverrideNumber(config, name, value.get<double>());
-  if (field.choose != nullptr && value.is_string())
+  if ((field.choose != nullptr || field.text != nullptr) && value.is_string())
     return OverrideChoice(config, name, value.get<std::string>());
   return Error(Diag::kCheckpoint, "the constant {} of the model is {}", name, Dump(value));
 }
@@ -119,14 +120,16 @@ class RunComparison {
       return;
     }
     const RunJson& then = then_[kConstants];
-    for (const auto& [name, value] : now_[kConstants].items()) {
+    for (const ConfigField& field : ConfigFields()) {
+      std::string name(field.name);
+      const RunJson& value = now_[kConstants][name];
       // The version that wrote the checkpoint did not have this constant.
       if (!then.contains(name)) {
         remarks_.push_back(fmt::format("{} does not state model.{}, which is {} in this job", path_,
                                        name, FlagText(value)));
         continue;
       }
-      Compare(then[name], value, "--model." + name);
+      Compare(then[name], value, field.flag());
     }
   }
 

@@ -58,6 +58,7 @@ void Change(const ConfigField& field, ModelConfig& config) {
   if (field.number != nullptr) field.number(config) += 0.25;
   if (field.choose != nullptr)
     field.choose(config, (field.chosen(config) + 1) % field.choices.size());
+  if (field.text != nullptr) field.text(config) = "wq";
 }
 
 TEST_F(RunStateTest, EveryConstantOfTheModelIsCompared) {
@@ -67,8 +68,7 @@ TEST_F(RunStateTest, EveryConstantOfTheModelIsCompared) {
     RunState other = State();
     Change(field, other.config);
     std::string said = Said(checkpoint, other);
-    EXPECT_TRUE(
-        said.starts_with(fmt::format("refused: STEP was trained with --model.{}=", field.name)))
+    EXPECT_TRUE(said.starts_with(fmt::format("refused: STEP was trained with {}=", field.flag())))
         << field.name << ": " << said;
   }
   RunState other = State();

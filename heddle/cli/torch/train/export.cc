@@ -1,5 +1,5 @@
 // heddle export: writes weights for other programs.
-#include "heddle/run/hf/export.h"
+#include "heddle/run/hf/adapters.h"
 
 #include <ostream>
 
@@ -29,6 +29,7 @@ struct ExportCommand {
   DType dtype = DType::kF32;
   int64_t shard_mib = 5 * 1024;
   std::string tokenizer;
+  bool merge = true;
 
   void Declare(Flags& flags) {
     flags.Required("--hf=FOLDER", folder, "folder to write");
@@ -42,6 +43,9 @@ struct ExportCommand {
     flags.Option("--tokenizer=FOLDER", tokenizer,
                  "folder whose tokenizer to copy (default: that of the job, or of the initial "
                  "weights)");
+    flags.Switch(
+        "--lora.merge", merge,
+        "add adapters to the weights; =false writes the adapters only, as a folder of PEFT");
     DeclareModel(flags, model);
     for (const char* section : {"Model", "Model sizes"})
       flags.Excludes("--checkpoint", section, "its job.toml describes the model");
@@ -54,7 +58,10 @@ struct ExportCommand {
   Result<Tokenizer> OpenTokenizer(const std::string& path, int64_t vocab) const;
   Status CopyTokenizer(const run::Tokenizer& from) const;
   Result<run::HfExport> ExportWith(const run::Model& model, const run::ParamSource& params,
-                                   const std::string& tokenizer_path) const;
+                                   const std::string& tokenizer_path,
+                                   const std::string& base) const;
+  Result<run::HfExport> ExportWeights(const run::Model& model, const run::ParamSource& params,
+                                      const std::string& base) const;
 };
 
 Result<ExportCommand::Tokenizer> ExportCommand::OpenTokenizer(const std::string& path,
@@ -78,13 +85,26 @@ Status ExportCommand::CopyTokenizer(const run::Tokenizer& from) const {
   return Done{};
 }
 
+Result<run::HfExport> ExportCommand::ExportWeights(const run::Model& made,
+                                                   const run::ParamSource& params,
+                                                   const std::string& base) const {
+  run::HfExportOptions options{.dtype = dtype, .most_bytes = MiB(shard_mib)};
+  if (made.config.lora.rank == 0) {
+    if (merge) return run::ExportHf(made, params, folder, options);
+    return Error(Diag::kUsage, "--lora.merge=false needs a model with adapters (--lora.rank)");
+  }
+  if (!merge) return run::ExportAdapters(made, params, base, folder, dtype);
+  HEDDLE_TRY(run::Model merged, run::WithoutAdapters(made));
+  return run::ExportHf(merged, run::MergedParams(made, params), folder, options);
+}
+
 Result<run::HfExport> ExportCommand::ExportWith(const run::Model& made,
                                                 const run::ParamSource& params,
-                                                const std::string& tokenizer_path) const {
+                                                const std::string& tokenizer_path,
+                                                const std::string& base) const {
   // Before the weights, which take long.
   HEDDLE_TRY(Tokenizer opened, OpenTokenizer(tokenizer_path, made.config.vocab_size));
-  run::HfExportOptions options{.dtype = dtype, .most_bytes = MiB(shard_mib)};
-  HEDDLE_TRY(run::HfExport done, run::ExportHf(made, params, folder, options));
+  HEDDLE_TRY(run::HfExport done, ExportWeights(made, params, base));
   if (opened != nullptr) HEDDLE_RETURN_IF_ERROR(CopyTokenizer(*opened));
   return done;
 }
@@ -93,7 +113,7 @@ Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   if (!checkpoint.empty()) {
     HEDDLE_TRY(SavedJob job, OpenSavedJob(checkpoint, step));
     for (const std::string& note : job.notes) streams.err << note << "\n";
-    return ExportWith(*job.model, job.params, job.tokenizer);
+    return ExportWith(*job.model, job.params, job.tokenizer, job.flags->options.model.load_path);
   }
   if (model.load_path.empty())
     return Error(Diag::kUsage,
@@ -104,7 +124,7 @@ Result<run::HfExport> ExportCommand::Export(const Streams& streams) const {
   HEDDLE_TRY(run::Model made, shortest.Make());
   HEDDLE_TRY(run::ParamSource params, model.Params(made, /*seed=*/0));
   bool has_tokenizer = run::IsFile(model.load_path + "/" + run::kTokenizerFile);
-  return ExportWith(made, params, has_tokenizer ? model.load_path : "");
+  return ExportWith(made, params, has_tokenizer ? model.load_path : "", model.load_path);
 }
 
 Status ExportCommand::Run(const Streams& streams) const {
