@@ -19,15 +19,21 @@ Failure CannotMap(const std::string& path, std::string_view why) {
 }  // namespace
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  std::shared_ptr<MappedFile> file(new MappedFile);
-  file->path_ = path;
   InputFile opened = OpenInput(path);
   if (opened.fd < 0) return CannotMap(path, opened.problem);
-  file->fd_ = opened.fd;
-  file->size_ = static_cast<size_t>(opened.bytes);
+  return Take(opened.fd, path);
+}
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::Take(int fd, std::string path) {
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = std::move(path);
+  file->fd_ = fd;
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return CannotMap(file->path_, std::strerror(errno));
+  file->size_ = static_cast<size_t>(info.st_size);
   if (file->size_ == 0) return std::shared_ptr<const MappedFile>(file);
-  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, file->fd_, 0);
-  if (data == MAP_FAILED) return CannotMap(path, std::strerror(errno));
+  void* data = ::mmap(nullptr, file->size_, PROT_READ, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return CannotMap(file->path_, std::strerror(errno));
   file->data_ = static_cast<const char*>(data);
   return std::shared_ptr<const MappedFile>(file);
 }

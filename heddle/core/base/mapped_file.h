@@ -13,6 +13,8 @@ class MappedFile {
  public:
   // Fails unless `path` is a regular file.
   static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  // Takes over an open regular file. `path` is for messages.
+  static Result<std::shared_ptr<const MappedFile>> Take(int fd, std::string path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

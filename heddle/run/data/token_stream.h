@@ -24,8 +24,6 @@ struct TokenSegment {
   std::string name;
   // Null for the built-in corpus.
   std::shared_ptr<const MappedFile> file;
-  // Keeps the stored tokens if they are not those of a file.
-  std::shared_ptr<const void> memory;
   // The file that lists the documents; null if there is none.
   std::shared_ptr<const MappedFile> index;
   // The stored tokens, anywhere in the file and not necessarily aligned.
@@ -34,6 +32,8 @@ struct TokenSegment {
   // A byte for each stored token: 1 if it counts towards the loss where it is a label, otherwise 0.
   // Empty: all count.
   std::string_view mask = {};
+  // The file of the mask, if it is not that of the tokens.
+  std::shared_ptr<const MappedFile> mask_file = {};
   // An additional token at the end that is not in the file: the end of the document.
   std::optional<int64_t> closing;
   // The token that ends a document at every occurrence.
