@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -114,6 +115,15 @@ bool Replace(const std::string& path, const struct stat* old, std::string_view c
   return false;
 }
 
+// Data can have thousands of files, which stay open: allows as many as the system does.
+bool RaiseFileLimit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  bool more = limit.rlim_cur < limit.rlim_max;
+  limit.rlim_cur = limit.rlim_max;
+  return more && ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 }  // namespace
 
 InputFile OpenInput(const std::string& path, int more_flags) {
@@ -132,7 +142,9 @@ InputFile OpenInput(const std::string& path, int more_flags) {
   // Opening a FIFO would disturb its writer, so check the kind first. The path may change before
   // the open, so open without blocking and check again.
   if (refused(::stat(path.c_str(), &info))) return file;
-  file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | more_flags);
+  auto open = [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | more_flags); };
+  file.fd = open();
+  if (file.fd < 0 && errno == EMFILE && RaiseFileLimit()) file.fd = open();
   if (refused(file.fd < 0 ? -1 : ::fstat(file.fd, &info))) {
     if (file.fd >= 0) ::close(file.fd);
     file.fd = -1;

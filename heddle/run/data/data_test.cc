@@ -4,6 +4,7 @@
 #include <set>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -484,6 +485,18 @@ TEST_F(DataTest, AFolderOfOneKindOnly) {
       Refusal(Options(dir_.path() + "/mix")),
       "`mix` has token files (`mix/a.bin`) and text (`mix/b.txt`); all files of a folder must "
       "be of one kind: move one kind away, or name one file instead [data]\n");
+}
+
+TEST_F(DataTest, FoldersMayHaveMoreFilesThanTheSoftLimit) {
+  for (int i = 0; i < 100; ++i) Put(fmt::format("many/{:03}.txt", i), "ab");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 40;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::string found = MustOpen(Options(dir_.path() + "/many"))->Describe();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(found, "text: 300 tokens, 74 sequences of 4");
 }
 
 TEST_F(DataTest, PipesAndLinksToNothingAreRefused) {
