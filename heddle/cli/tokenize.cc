@@ -21,12 +21,13 @@ struct TokenizeCommand {
       "Reads text files, JSONL files (.jsonl) and folders of them. Writes a folder that `heddle "
       "train --training.dataset=FOLDER` reads. A text file is a document, and so is each line of "
       "JSONL. Lines with a prompt and a completion train the completion only. In folders, files "
-      "that are not text are skipped.";
+      "that are not text are skipped. Another program can pass texts as JSONL to standard input.";
   static constexpr const char* kExamples =
       "heddle tokenize --tokenizer=llama/ corpus/ -o tokens\n"
       "heddle tokenize --tokenizer=llama/ a.jsonl b.jsonl --key=content -o tokens\n"
       "heddle tokenize --tokenizer=llama/ pairs.jsonl --prompt=question --completion=answer -o "
-      "tokens";
+      "tokens\n"
+      "heddle tokenize --tokenizer=llama/ - -o tokens < <(zstdcat a.jsonl.zst)";
 
   std::string tokenizer;
   std::vector<std::string> inputs;
@@ -37,11 +38,14 @@ struct TokenizeCommand {
   bool json = false;
 
   void Declare(Flags& flags);
+  bool piped() const { return std::ranges::find(inputs, "-") != inputs.end(); }
+  Result<run::DocumentFiles> ListInputs() const;
   Result<ExitCode> Run(const Streams& streams) const;
 };
 
 void TokenizeCommand::Declare(Flags& flags) {
-  flags.Positional("INPUT", inputs, "text file, JSONL file or folder");
+  flags.Positional("INPUT", inputs,
+                   "text file, JSONL file or folder; - for JSONL from standard input");
   flags.Required("--tokenizer=FOLDER", tokenizer,
                  "folder with a tokenizer.json, as Hugging Face has it");
   flags.Required("-o,--output=FOLDER", folder, "folder to create");
@@ -58,6 +62,17 @@ void TokenizeCommand::Declare(Flags& flags) {
   flags.Switch("--json", json, "print JSON");
 }
 
+Result<run::DocumentFiles> TokenizeCommand::ListInputs() const {
+  if (!piped()) return run::ListDocuments(inputs, options.keys);
+  if (inputs.size() > 1)
+    return Error(Diag::kUsage,
+                 "`-`, standard input, is one of {} inputs, expected to be the only one",
+                 inputs.size());
+  run::DocumentFiles documents;
+  documents.files = 1;
+  return documents;
+}
+
 Result<ExitCode> TokenizeCommand::Run(const Streams& streams) const {
   HEDDLE_TRY(std::shared_ptr<const run::Tokenizer> opened, run::Tokenizer::Open(tokenizer));
   run::TokenizeOptions how = options;
@@ -68,15 +83,18 @@ Result<ExitCode> TokenizeCommand::Run(const Streams& streams) const {
       return Error(Diag::kTokenizer, "--document_end is `{}`, which is not a token of {}",
                    document_end, opened->file());
   }
-  HEDDLE_TRY(run::DocumentFiles documents, run::ListDocuments(inputs, how.keys));
+  HEDDLE_TRY(run::DocumentFiles documents, ListInputs());
   HEDDLE_TRY(run::TokenWriter writer,
              run::TokenWriter::Create(folder, opened->vocab(), documents.has_pairs));
   run::Progress progress(streams.err, "MB", documents.bytes / 1'000'000);
-  how.progress = [&](int64_t bytes) { progress.Show(bytes / 1'000'000); };
+  // The size of a pipe is not known.
+  if (!piped()) how.progress = [&](int64_t bytes) { progress.Show(bytes / 1'000'000); };
   auto write = [&](const run::DocumentTokens& done) {
     return writer.Add(done.tokens, done.lengths, done.mask);
   };
-  HEDDLE_RETURN_IF_ERROR(run::TokenizeDocuments(*opened, documents, how, write));
+  HEDDLE_RETURN_IF_ERROR(
+      piped() ? run::TokenizeDocuments(*opened, run::StandardInputParts(), how, write)
+              : run::TokenizeDocuments(*opened, documents, how, write));
   progress.Clear();
   if (writer.tokens() == 0) return Error(Diag::kData, "the inputs have no text");
   HEDDLE_RETURN_IF_ERROR(writer.Finish());

@@ -1,6 +1,10 @@
 #include "heddle/run/data/documents.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <unistd.h>
 
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/json.h"
@@ -46,6 +50,7 @@ Status AddDocuments(const std::string& path, bool in_folder, const DocumentKeys&
                     DocumentFiles& out) {
   if (IsTokenFile(path))
     return Error(Diag::kData, "`{}` has the name of a token file, expected text or JSONL", path);
+  HEDDLE_RETURN_IF_ERROR(CheckNotParquet(path));
   HEDDLE_TRY(auto file, MappedFile::Open(path));
   size_t size = file->bytes().size();
   bool is_jsonl = path.ends_with(".jsonl");
@@ -67,9 +72,11 @@ Status AddDocuments(const std::string& path, bool in_folder, const DocumentKeys&
   return Done{};
 }
 
-// Moves errors of a line to its place in the file.
+// Moves errors of a line to its place in the file. `offset` is that of the line in the part.
 Failure InLine(const DocumentPart& part, size_t offset, Failure failure) {
-  auto line = std::ranges::count(part.file->bytes().substr(0, offset), '\n');
+  auto before = part.file ? part.file->bytes().substr(0, part.begin + offset)
+                          : std::string_view(part.lines).substr(0, offset);
+  int64_t line = part.lines_before + std::ranges::count(before, '\n');
   for (Diagnostic& diagnostic : failure.diagnostics) diagnostic.line += static_cast<uint32_t>(line);
   return failure;
 }
@@ -92,20 +99,70 @@ Result<std::string_view> TextAt(const JsonDocument& line, const std::string& key
   return text->string();
 }
 
-Status VisitLine(std::string_view line, const DocumentPart& part, const DocumentKeys& keys,
-                 const std::function<Status(const Document&)>& visit) {
-  HEDDLE_TRY(JsonDocument document,
-             JsonDocument::Parse(std::string(line), part.file->path(), Diag::kData));
-  if (!part.has_pairs) {
-    HEDDLE_TRY(std::string_view text, TextAt(document, keys.text, "--key"));
+Status VisitLine(std::string_view line, const std::string& file, bool is_pair,
+                 const DocumentKeys& keys, const std::function<Status(const Document&)>& visit) {
+  HEDDLE_TRY(JsonDocument document, JsonDocument::Parse(std::string(line), file, Diag::kData));
+  if (!is_pair) {
+    HEDDLE_TRY(std::string_view text, TextAt(document, keys.text, "`heddle tokenize --key`"));
     return visit({text});
   }
-  HEDDLE_TRY(std::string_view prompt, TextAt(document, keys.prompt, "--prompt"));
-  HEDDLE_TRY(std::string_view completion, TextAt(document, keys.completion, "--completion"));
+  HEDDLE_TRY(std::string_view prompt, TextAt(document, keys.prompt, "`heddle tokenize --prompt`"));
+  HEDDLE_TRY(std::string_view completion,
+             TextAt(document, keys.completion, "`heddle tokenize --completion`"));
   return visit({std::string(prompt).append(completion), prompt.size()});
 }
 
+// Reads lines in parts of kPartBytes and the rest of a line.
+class LineReader {
+ public:
+  Result<std::optional<DocumentPart>> Next() {
+    while (!ended_ && (rest_.size() < kPartBytes || rest_.find('\n') == std::string::npos))
+      HEDDLE_RETURN_IF_ERROR(ReadMore());
+    if (rest_.empty()) return std::optional<DocumentPart>();
+    size_t newline = rest_.rfind('\n');
+    DocumentPart part;
+    part.is_jsonl = true;
+    part.begin = bytes_;
+    part.lines_before = lines_;
+    part.lines = ended_ ? rest_ : rest_.substr(0, newline + 1);
+    rest_.erase(0, part.lines.size());
+    lines_ += std::ranges::count(part.lines, '\n');
+    bytes_ += part.lines.size();
+    part.end = bytes_;
+    return std::optional(std::move(part));
+  }
+
+ private:
+  Status ReadMore() {
+    size_t size = rest_.size();
+    rest_.resize(size + kPartBytes);
+    ssize_t got = ::read(STDIN_FILENO, rest_.data() + size, kPartBytes);
+    rest_.resize(size + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && errno != EINTR)
+      return Error(Diag::kFileRead, "cannot read standard input: {}", std::strerror(errno));
+    ended_ = got == 0;
+    return Done{};
+  }
+
+  std::string rest_;
+  bool ended_ = false;
+  // What earlier parts have.
+  size_t bytes_ = 0;
+  int64_t lines_ = 0;
+};
+
 }  // namespace
+
+DocumentSource PartsOf(const DocumentFiles& documents) {
+  return [&documents, next = size_t{0}]() mutable -> Result<std::optional<DocumentPart>> {
+    if (next == documents.parts.size()) return std::optional<DocumentPart>();
+    return std::optional(documents.parts[next++]);
+  };
+}
+
+DocumentSource StandardInputParts() {
+  return [reader = LineReader()]() mutable { return reader.Next(); };
+}
 
 Result<DocumentFiles> ListDocuments(const std::vector<std::string>& paths,
                                     const DocumentKeys& keys) {
@@ -124,15 +181,16 @@ Result<DocumentFiles> ListDocuments(const std::vector<std::string>& paths,
 
 Status ForEachDocument(const DocumentPart& part, const DocumentKeys& keys,
                        const std::function<Status(const Document&)>& visit) {
-  HEDDLE_RETURN_IF_ERROR(part.file->CheckWhole());
-  std::string_view text = part.file->bytes().substr(part.begin, part.end - part.begin);
+  if (part.file) HEDDLE_RETURN_IF_ERROR(part.file->CheckWhole());
+  std::string_view text = part.text();
+  std::string name = part.file ? part.file->path() : "<stdin>";
   if (!part.is_jsonl) return visit({text});
   for (size_t begin = 0; begin < text.size();) {
     size_t end = std::min(text.find('\n', begin), text.size());
     std::string_view line = text.substr(begin, end - begin);
     if (!Trim(line).empty()) {
-      Status done = VisitLine(line, part, keys, visit);
-      if (!done.ok()) return InLine(part, part.begin + begin, std::move(done).failure());
+      Status done = VisitLine(line, name, part.has_pairs, keys, visit);
+      if (!done.ok()) return InLine(part, begin, std::move(done).failure());
     }
     begin = end + 1;
   }

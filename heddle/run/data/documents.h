@@ -27,15 +27,25 @@ struct Document {
   std::optional<size_t> prompt = {};
 };
 
-// A text file, or some lines of a JSONL file.
+// A text file, or some lines of a JSONL file or of standard input.
 struct DocumentPart {
+  // Null for standard input.
   std::shared_ptr<const MappedFile> file;
   size_t begin = 0;
   size_t end = 0;
   bool is_jsonl = false;
   // The lines are pairs.
   bool has_pairs = false;
+  // Lines of standard input, and the number of lines before them.
+  std::string lines = {};
+  int64_t lines_before = 0;
+
+  size_t size() const { return end - begin; }
+  std::string_view text() const { return file ? file->bytes().substr(begin, size()) : lines; }
 };
+
+// Returns the next part, or nullopt after the last one.
+using DocumentSource = std::function<Result<std::optional<DocumentPart>>()>;
 
 struct DocumentFiles {
   std::vector<DocumentPart> parts;
@@ -52,6 +62,11 @@ struct DocumentFiles {
 // Fails for a named file that is not text.
 Result<DocumentFiles> ListDocuments(const std::vector<std::string>& paths,
                                     const DocumentKeys& keys = {});
+
+// Returns the parts of `documents`, which must outlive the result.
+DocumentSource PartsOf(const DocumentFiles& documents);
+// Reads JSONL from standard input, one part at a time. Its lines have texts, not pairs.
+DocumentSource StandardInputParts();
 
 // Calls `visit` with each document of a part. An error in a line of JSONL names file and line.
 Status ForEachDocument(const DocumentPart& part, const DocumentKeys& keys,

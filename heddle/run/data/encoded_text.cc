@@ -45,8 +45,8 @@ Result<TokenSource> OpenEncodedText(const std::string& source, const Tokenizer& 
           end += length;
           HEDDLE_RETURN_IF_ERROR(ends.Append({reinterpret_cast<const char*>(&end), sizeof end}));
         }
-        HEDDLE_RETURN_IF_ERROR(mask.Append(
-            {reinterpret_cast<const char*>(done.mask.data()), done.mask.size()}));
+        HEDDLE_RETURN_IF_ERROR(
+            mask.Append({reinterpret_cast<const char*>(done.mask.data()), done.mask.size()}));
         return tokens.Append({reinterpret_cast<const char*>(done.tokens.data()),
                               done.tokens.size() * sizeof(int32_t)});
       }));

@@ -43,6 +43,7 @@ Result<TokenSource> OpenTextFolder(const std::vector<std::string>& paths) {
   source.kind = "text";
   source.is_text = true;
   for (const std::string& path : paths) {
+    HEDDLE_RETURN_IF_ERROR(CheckNotParquet(path));
     Result<TokenSegment> text = OpenText(path);
     if (text.ok()) {
       source.train.Add(*std::move(text));
@@ -99,6 +100,7 @@ Result<TokenSource> OpenSource(const std::string& name) {
     source.train.Add(std::move(file.segment));
     return source;
   }
+  HEDDLE_RETURN_IF_ERROR(CheckNotParquet(name));
   HEDDLE_TRY(TokenSegment text, OpenText(name));
   source.kind = "text";
   source.is_text = true;

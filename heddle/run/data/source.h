@@ -26,7 +26,8 @@ struct TokenSource {
 // Opens `text` or a path.
 Result<TokenSource> OpenSource(const std::string& source);
 
-// Opens text files, JSONL files or a folder of them, and turns them into tokens in memory.
+// Opens text files, JSONL files or a folder of them, and turns them into tokens in a
+// temporary file.
 Result<TokenSource> OpenEncodedText(const std::string& source, const Tokenizer& tokenizer);
 
 // --- For source.cc
@@ -45,6 +46,8 @@ Result<TokenSegment> OpenSafetensorsTokens(const std::string& path);
 // Sets the ends of documents in a segment: one past the last token of each, in rising order.
 void SetDocuments(std::vector<int64_t> ends, TokenSegment& segment);
 
+// Fails for the name of a Parquet file, with the command that reads it.
+Status CheckNotParquet(const std::string& path);
 // Fails if the file is not UTF-8 or contains a NUL.
 Result<TokenSegment> OpenText(const std::string& path);
 // Returns the project's own sources and docs, as they were when the program was built.

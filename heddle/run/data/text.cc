@@ -15,6 +15,15 @@ extern const char heddle_corpus_end[] __attribute__((visibility("hidden")));
 }
 
 namespace heddle::run {
+
+Status CheckNotParquet(const std::string& path) {
+  if (!path.ends_with(".parquet")) return Done{};
+  return Error(Diag::kData,
+               "`{}` is a Parquet file, which the Python package turns into tokens: `python -m "
+               "heddle tokenize --tokenizer=FOLDER {} -o tokens`",
+               path, path);
+}
+
 Result<TokenSegment> OpenText(const std::string& path) {
   HEDDLE_TRY(auto file, MappedFile::Open(path));
   std::string_view text = file->bytes();

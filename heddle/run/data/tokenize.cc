@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 namespace heddle::run {
 namespace {
@@ -49,11 +50,11 @@ Status EncodeDocument(const Document& document, TextEncoder& encoder,
 // Hands parts to threads, and their results to the writer in order.
 class TokenizeQueue {
  public:
-  TokenizeQueue(const Tokenizer& tokenizer, const DocumentFiles& documents,
+  TokenizeQueue(const Tokenizer& tokenizer, const DocumentSource& documents, bool masked,
                 const TokenizeOptions& options)
       : tokenizer_(tokenizer),
-        parts_(documents.parts),
-        masked_(documents.has_pairs),
+        documents_(documents),
+        masked_(masked),
         options_(options),
         // Threads run ahead of the writer by this many parts.
         results_(static_cast<size_t>(4 * options.threads)) {}
@@ -61,22 +62,19 @@ class TokenizeQueue {
   // Runs in each thread.
   void Work() {
     TextEncoder encoder(tokenizer_);
-    while (std::optional<size_t> part = Next()) {
-      Result<DocumentTokens> tokens = Encode(parts_[*part], encoder);
-      std::lock_guard lock(mutex_);
-      results_[*part % results_.size()] = std::move(tokens);
-      changed_.notify_all();
-    }
+    while (std::optional<Part> part = Next())
+      Put(part->number, part->documents.size(), Encode(part->documents, encoder));
   }
 
-  Status WriteAll(const std::function<Status(const DocumentTokens&)>& write) {
+  Status WriteAll(const WriteTokens& write) {
     Status status = Done{};
-    int64_t bytes = 0;
-    for (size_t i = 0; i < parts_.size() && status.ok(); ++i) {
-      std::optional<Result<DocumentTokens>> tokens = Take(i);
-      status = tokens->ok() ? write(**tokens) : Status(std::move(*tokens).failure());
-      bytes += static_cast<int64_t>(parts_[i].end - parts_[i].begin);
-      if (options_.progress) options_.progress(bytes);
+    size_t bytes = 0;
+    while (status.ok()) {
+      std::optional<Encoded> part = Take();
+      if (!part) return Done{};
+      status = part->tokens.ok() ? write(*part->tokens) : Status(std::move(part->tokens).failure());
+      bytes += part->bytes;
+      if (options_.progress) options_.progress(static_cast<int64_t>(bytes));
     }
     std::lock_guard lock(mutex_);
     stopped_ = true;
@@ -85,22 +83,47 @@ class TokenizeQueue {
   }
 
  private:
+  struct Part {
+    size_t number = 0;
+    DocumentPart documents;
+  };
+  struct Encoded {
+    size_t bytes = 0;
+    Result<DocumentTokens> tokens;
+  };
+
   // The next part to encode; nullopt at the end.
-  std::optional<size_t> Next() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] {
-      return stopped_ || next_ == parts_.size() || next_ < written_ + results_.size();
-    });
-    if (stopped_ || next_ == parts_.size()) return std::nullopt;
-    return next_++;
+  std::optional<Part> Next() {
+    // One thread at a time reads, without keeping the others from their results.
+    std::lock_guard reading(reading_);
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stopped_ || ended_ || next_ < written_ + results_.size(); });
+      if (stopped_ || ended_) return std::nullopt;
+    }
+    Result<std::optional<DocumentPart>> part = documents_();
+    std::lock_guard lock(mutex_);
+    if (part.ok() && *part) return Part{next_++, **std::move(part)};
+    if (!part.ok())
+      results_[next_++ % results_.size()].emplace(Encoded{0, std::move(part).failure()});
+    ended_ = true;
+    changed_.notify_all();
+    return std::nullopt;
   }
 
-  std::optional<Result<DocumentTokens>> Take(size_t part) {
+  void Put(size_t number, size_t bytes, Result<DocumentTokens> tokens) {
+    std::lock_guard lock(mutex_);
+    results_[number % results_.size()].emplace(Encoded{bytes, std::move(tokens)});
+    changed_.notify_all();
+  }
+
+  // The next part to write; nullopt at the end.
+  std::optional<Encoded> Take() {
     std::unique_lock lock(mutex_);
-    std::optional<Result<DocumentTokens>>& slot = results_[part % results_.size()];
-    changed_.wait(lock, [&] { return slot.has_value(); });
-    std::optional<Result<DocumentTokens>> result = std::move(slot);
-    slot.reset();
+    std::optional<Encoded>& slot = results_[written_ % results_.size()];
+    changed_.wait(lock, [&] { return slot.has_value() || (ended_ && written_ == next_); });
+    std::optional<Encoded> result = std::exchange(slot, std::nullopt);
+    if (!result) return std::nullopt;
     ++written_;
     changed_.notify_all();
     return result;
@@ -109,7 +132,7 @@ class TokenizeQueue {
   Result<DocumentTokens> Encode(const DocumentPart& part, TextEncoder& encoder) const {
     DocumentTokens out;
     // Three bytes a token are more than enough for most texts.
-    out.tokens.reserve((part.end - part.begin) / 3);
+    out.tokens.reserve(part.size() / 3);
     HEDDLE_RETURN_IF_ERROR(ForEachDocument(part, options_.keys, [&](const Document& document) {
       return EncodeDocument(document, encoder, options_, masked_, out);
     }));
@@ -117,31 +140,45 @@ class TokenizeQueue {
   }
 
   const Tokenizer& tokenizer_;
-  const std::vector<DocumentPart>& parts_;
+  const DocumentSource& documents_;
   const bool masked_;
   const TokenizeOptions& options_;
+  // Guards `documents_`. Taken before `mutex_`.
+  std::mutex reading_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // The next part to encode, and the number of parts that were taken for writing.
+  // The number of parts read, and of parts taken for writing.
   size_t next_ = 0;
   size_t written_ = 0;
+  bool ended_ = false;
   bool stopped_ = false;
   // A ring: the result of a part is at its number modulo the size.
-  std::vector<std::optional<Result<DocumentTokens>>> results_;
+  std::vector<std::optional<Encoded>> results_;
 };
 
-}  // namespace
-
-Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentFiles& documents,
-                         const TokenizeOptions& options,
-                         const std::function<Status(const DocumentTokens&)>& write) {
-  TokenizeQueue queue(tokenizer, documents, options);
+Status RunQueue(const Tokenizer& tokenizer, const DocumentSource& documents, bool masked,
+                const TokenizeOptions& options, const WriteTokens& write) {
+  TokenizeQueue queue(tokenizer, documents, masked, options);
   std::vector<std::thread> threads;
-  auto count = std::min(static_cast<size_t>(options.threads), documents.parts.size());
-  for (size_t i = 0; i < count; ++i) threads.emplace_back([&] { queue.Work(); });
+  for (int64_t i = 0; i < options.threads; ++i) threads.emplace_back([&] { queue.Work(); });
   Status status = queue.WriteAll(write);
   for (std::thread& thread : threads) thread.join();
   return status;
+}
+
+}  // namespace
+
+Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentSource& documents,
+                         const TokenizeOptions& options, const WriteTokens& write) {
+  return RunQueue(tokenizer, documents, /*masked=*/false, options, write);
+}
+
+Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentFiles& documents,
+                         const TokenizeOptions& options, const WriteTokens& write) {
+  TokenizeOptions few = options;
+  few.threads = std::min(options.threads, static_cast<int64_t>(documents.parts.size()));
+  if (few.threads == 0) return Done{};
+  return RunQueue(tokenizer, PartsOf(documents), documents.has_pairs, few, write);
 }
 
 }  // namespace heddle::run

@@ -31,9 +31,13 @@ struct DocumentTokens {
   std::vector<uint8_t> mask;
 };
 
+using WriteTokens = std::function<Status(const DocumentTokens&)>;
+
 // Encodes all documents, and calls `write` with them in order. The first error ends the work.
+// Memory has a few parts per thread.
+Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentSource& documents,
+                         const TokenizeOptions& options, const WriteTokens& write);
 Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentFiles& documents,
-                         const TokenizeOptions& options,
-                         const std::function<Status(const DocumentTokens&)>& write);
+                         const TokenizeOptions& options, const WriteTokens& write);
 
 }  // namespace heddle::run
