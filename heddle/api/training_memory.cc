@@ -113,7 +113,9 @@ std::string TrainingJob::Describe() const {
   line("batch", fmt::format("{} x {} tokens{}, {} in all", rows, model.batch.seq_len,
                             parts > 1 ? fmt::format(" in {} parts", parts) : "",
                             Counted(options_.optimization.steps, "step")));
-  line("data", dataset_->Describe());
+  std::string_view what = "data";
+  std::string data = dataset_->Describe(options_.optimization.steps);
+  for (std::string_view text : Split(data, '\n')) line(std::exchange(what, ""), std::string(text));
   run::DeviceMemory memory = OwnMemory();
   std::vector<run::RunMemory> run = Memory();
   Bytes buffer = CheckpointBuffer();

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
 try:
     import tokenizers
@@ -67,8 +68,8 @@ class Test:
         self.tokenizer.save(str(self.tokenizer_folder / "tokenizer.json"))
         (self.tokenizer_folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": END}}))
 
-    def run(self, *args, code=0, error=""):
-        done = subprocess.run([self.heddle, *map(str, args)], capture_output=True, text=True, encoding="utf-8", errors="replace")
+    def run(self, *args, code=0, error="", **options):
+        done = subprocess.run([self.heddle, *map(str, args)], capture_output=True, text=True, encoding="utf-8", errors="replace", **options)
         command = " ".join(map(str, args))
         assert done.returncode == code, f"{command}: exit code {done.returncode}, expected {code}\n{done.stderr}"
         assert error in done.stderr, f"{command}: expected {error!r} in\n{done.stderr}"
@@ -186,6 +187,54 @@ class Test:
         self.tokenize(self.corpus, out, "--document_end=<nothing>", code=1, error="which is not a token of")
         self.run("tokenize", f"--tokenizer={self.folder}", self.corpus, out, code=1, error="tokenizer.json")
 
+    def test_pipe(self):
+        """Standard input in several parts gives the tokens of the file."""
+        lines = "".join(json.dumps({"text": text}) + "\n\n" for text in self.texts[1:])
+        times = (3 << 20) // len(lines)
+        lines *= times
+        file = self.folder / "c.jsonl"
+        file.write_text(lines, encoding="utf-8")
+        self.tokenize(file, f"--output={self.folder / 'file'}")
+        self.tokenize("-", f"--output={self.folder / 'pipe'}", "--threads=3", input=lines.rstrip())
+        for name in ("train.bin", "train.idx"):
+            assert (self.folder / "file" / name).read_bytes() == (self.folder / "pipe" / name).read_bytes()
+        out = f"--output={self.folder / 'bad'}"
+        place = f"<stdin>:{2 * times * len(self.texts[1:]) + 1}:9: not JSON"
+        self.tokenize("-", out, input=lines + '{"text" 1}', code=1, error=place)
+        self.tokenize("-", out, input="\n\n", code=1, error="the inputs have no text")
+        self.tokenize("-", self.corpus, out, code=1, error="`-`, standard input, is one of 2 inputs, expected to be the only one")
+        self.tokenize("-", out, code=1, error="cannot read standard input", preexec_fn=lambda: os.close(0))
+        assert not (self.folder / "bad").exists() and not (self.folder / "bad.partial").exists()
+
+    def most_memory(self, *args):
+        """The most memory of a command on one core, in bytes, without pages of files."""
+        one = {min(os.sched_getaffinity(0))}
+        with subprocess.Popen([self.heddle, *map(str, args)], stdout=subprocess.DEVNULL, preexec_fn=lambda: os.sched_setaffinity(0, one)) as run:
+            most = 0
+            while run.poll() is None:
+                status = pathlib.Path(f"/proc/{run.pid}/status").read_text(encoding="ascii")
+                most = max([most, *(1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))])
+                time.sleep(0.005)
+            assert run.returncode == 0, args
+        return most
+
+    def test_memory(self):
+        """Text of any size takes the same memory, as does its number of tokens."""
+        text = "".join(json.dumps({"text": text}) + "\n" for text in self.texts)
+        sizes = {"small": 2 << 20, "large": 18 << 20}
+        vocab = f"--model.vocab_size={self.tokenizer.get_vocab_size()}"
+        most = {"tokenize": [], "train": []}
+        for name, size in sizes.items():
+            file = self.folder / f"{name}.jsonl"
+            file.write_text(text * (size // len(text)), encoding="utf-8")
+            flags = [f"--tokenizer={self.tokenizer_folder}"]
+            most["tokenize"].append(self.most_memory("tokenize", *flags, file, f"--output={self.folder / name}"))
+            most["train"].append(self.most_memory("train", *MODEL, vocab, *flags, f"--training.dataset={file}"))
+        tokens = 2 * (self.folder / "large/train.bin").stat().st_size
+        print(f"{tokens / 1e6:.0f} MB of tokens; memory for little and much text: {most}")
+        for command, (small, large) in most.items():
+            assert large - small < tokens / 2, f"{command}: {small} and {large} bytes of memory, {tokens} bytes of tokens"
+
     def test_training(self):
         tokens = self.folder / "run_tokens"
         vocab = f"--model.vocab_size={self.tokenizer.get_vocab_size()}"
@@ -193,6 +242,13 @@ class Test:
         text = self.folder / "run_text"
         job = [*MODEL, vocab, f"--training.dataset={self.corpus}", f"--tokenizer={self.tokenizer_folder}", f"--checkpoint.folder={text}"]
         self.run("train", *job)
+        mixed = f"--training.dataset={self.corpus / 'a.md'}:0.25,{self.corpus / 'b.jsonl'}:0.75"
+        data = self.run("train", *MODEL, vocab, mixed, f"--tokenizer={self.tokenizer_folder}")
+        assert "2 sources in proportions 1 : 3\n" in data and f"0.75 of {self.corpus / 'b.jsonl'}: text, encoded: " in data, data
+        bad = self.folder / "bad.jsonl"
+        bad.write_text('{"text": "a"}\n{"txt": "b"}\n', encoding="utf-8")
+        self.run("train", *MODEL, vocab, f"--training.dataset={bad}", f"--tokenizer={self.tokenizer_folder}", code=1,
+                 error=f"{bad}:2:1: the line has no `text`; `heddle tokenize --key` names the text")
         # The same tokens give the same weights, so the same text.
         generate = ["--prompt=The graph", "--tokens=20", "--temperature=1"]
         named = self.run("generate", f"--checkpoint={tokens}", f"--tokenizer={self.tokenizer_folder}", *generate)
@@ -222,9 +278,11 @@ def main():
         test.test_files()
         test.test_pairs()
         test.test_mistakes()
+        test.test_pipe()
         if "--no-training" not in sys.argv:
             test.test_training()
             test.test_masked_training()
+            test.test_memory()
     print("commands with a tokenizer: as expected")
     return 0
 

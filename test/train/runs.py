@@ -121,6 +121,30 @@ def meshes(heddle, folder):
     check(abs(got - expected) < 1e-8, f"eight meshes in turn train what one rank does ({abs(got - expected):.1e} apart)")
 
 
+def mixtures(heddle, folder):
+    """A mixture of two sources stops after every step, and resumes on other meshes and in
+    processes."""
+    names = [os.path.join(folder, name) for name in ("a.txt", "b:1.txt")]
+    for name, words in zip(names, ("one two three ", "eins zwei drei ")):
+        with open(name, "w") as file:
+            file.write(words * 40)
+    mixed = [f"--training.dataset={names[0]}:0.7,{names[1]}:0.3", "--precision=f64", "--validation.interval=1",
+             "--validation.steps=1", "--lr_scheduler.decay=none", "--lr_scheduler.warmup_steps=0"]
+    alone, travels, saved = [os.path.join(folder, name) for name in ("alone.jsonl", "travels.jsonl", "saved")]
+    run = train(heddle, [*mixed, f"--metrics.jsonl={alone}"], 5)
+    check("2 sources in proportions 7 : 3" in run.stdout and "epochs" in run.stdout, "a run lists its sources")
+    for steps, mesh in enumerate(("dp4", "cp2", "one", "dp2"), 1):
+        flags = [*mixed, *MESHES[mesh], f"--checkpoint.folder={saved}", f"--metrics.jsonl={travels}"]
+        train(heddle, [*flags, *(["--nproc=2"] if mesh == "dp2" else [])], steps)
+    train(heddle, [*flags, *MESHES["one"]], 5)
+    rows = [[json.loads(line) for line in open(file)] for file in (alone, travels)]
+    apart = max(abs(a[key] - b[key]) for a, b in zip(*rows) for key in ("loss", "validation_loss"))
+    check(len(rows[1]) == 5 and apart < 1e-8, f"a mixture resumes exactly on five meshes ({apart:.1e} apart)")
+    other = [flag.replace(":0.7,", ":0.5,") for flag in flags]
+    run = train(heddle, [*other, *MESHES["one"]], 6, expect=1)
+    check("was trained on other data: weights 7:3, but this job has 5:3" in run.stderr, f"other weights are refused: {run.stderr}")
+
+
 def stops(heddle, folder):
     for flags in ([], ["--nproc=4"]):
         saved = os.path.join(folder, "stopped" + "".join(flags))
@@ -380,6 +404,7 @@ def main():
             experts_are_counted,
             resumes,
             meshes,
+            mixtures,
             stops,
             a_full_disk,
         ):

@@ -16,6 +16,7 @@
 
 #include "heddle/cli/flags/flag_info.h"
 #include "heddle/cli/flags/job_file.h"
+#include "heddle/core/base/file.h"
 #include "heddle/core/base/result.h"
 
 namespace heddle {
@@ -83,9 +84,10 @@ class Flags {
               const std::vector<std::string>& values);
 
   // Marks an existing flag as a path, like flags with the placeholder FILE or FOLDER. The job that
-  // Config writes has the absolute path, so that it works in any directory. Empty values, `-` and
-  // values for which `is_path` is false stay unchanged.
-  void Path(std::string_view name, bool (*is_path)(std::string_view value) = nullptr);
+  // Config writes has the absolute path, so that it works in any directory. Empty values and `-`
+  // stay unchanged. `absolute` is for values that are not always one path.
+  void Path(std::string_view name,
+            std::string (*absolute)(const std::string& value) = AbsolutePath);
 
   // `flag` on the command line is an error unless one of `needs` (`--a,--b`) is set.
   void Requires(std::string flag, std::string needs);
@@ -142,8 +144,8 @@ class Flags {
     Getter get;
     bool given = false;
     std::string given_as;
-    bool is_path = false;
-    bool (*names_path)(std::string_view value) = nullptr;
+    // Null if the value has no path.
+    std::string (*absolute)(const std::string& value) = nullptr;
     // Where the value came from: `flag`, `job.toml:3`.
     std::string origin = "default";
   };

@@ -145,10 +145,9 @@ Status Flags::ReadConfig() {
 
 JobLine Flags::LineOf(const Flag& flag) const {
   std::optional<JobValue> value = flag.get();
-  for (size_t i = 0; flag.is_path && value && i < value->texts.size(); ++i) {
+  for (size_t i = 0; flag.absolute != nullptr && value && i < value->texts.size(); ++i) {
     std::string& text = value->texts[i];
-    bool path = !text.empty() && text != "-";
-    if (path && (flag.names_path == nullptr || flag.names_path(text))) text = AbsolutePath(text);
+    if (!text.empty() && text != "-") text = flag.absolute(text);
   }
   return {KeysOf(flag)[0], std::move(value), flag.origin};
 }

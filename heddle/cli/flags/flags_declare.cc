@@ -120,7 +120,7 @@ Flags::Flag& Flags::Add(std::string_view names, JobValueKind kind, std::string h
   flag.help = std::move(help);
   flag.set = std::move(set);
   flag.get = std::move(get);
-  flag.is_path = flag.value == "FILE" || flag.value == "FOLDER";
+  if (flag.value == "FILE" || flag.value == "FOLDER") flag.absolute = AbsolutePath;
   flags_.push_back(std::move(flag));
   return flags_.back();
 }
@@ -207,11 +207,10 @@ void Flags::Option(std::string_view names, std::vector<std::string>& target, std
   }).repeats = true;
 }
 
-void Flags::Path(std::string_view name, bool (*is_path)(std::string_view value)) {
+void Flags::Path(std::string_view name, std::string (*absolute)(const std::string& value)) {
   Flag* flag = Find(name);
   HEDDLE_CHECK(flag != nullptr, "a path is given, but no flag takes it");
-  flag->is_path = true;
-  flag->names_path = is_path;
+  flag->absolute = absolute;
 }
 
 void Flags::Requires(std::string flag, std::string needs) {

@@ -2,6 +2,7 @@
 
 #include "heddle/core/base/text.h"
 #include "heddle/price/cost/cluster/cluster.h"
+#include "heddle/run/data/mixture.h"
 
 namespace heddle {
 namespace {
@@ -282,10 +283,9 @@ void DeclareLoop(Flags& flags, LoopOptions& loop) {
   flags.Section("Data");
   flags.Option(
       "--training.dataset", loop.dataset,
-      "training data: text (Heddle's own sources), synthetic (random tokens), or a file or "
-      "folder (docs/data.md)");
-  flags.Path("--training.dataset",
-             [](std::string_view value) { return value != "text" && value != "synthetic"; });
+      "training data: text (Heddle's own sources), synthetic (random tokens), a file or folder, or "
+      "several with weights, as in a.bin:0.7,b/:0.3 (docs/data.md)");
+  flags.Path("--training.dataset", run::AbsoluteSources);
   flags.Option("--tokenizer=FOLDER", loop.tokenizer,
                "folder with a tokenizer.json: train on its tokens of a text or JSONL");
   flags.Option("--training.global_batch_size", loop.global_batch_size,
@@ -346,7 +346,9 @@ void DeclareOutput(Flags& flags, LoopOptions& loop) {
       "--metrics.cluster", loop.cluster,
       "cluster whose peak FLOP/s MFU is computed against: a name, or a JSON file (default: "
       "the one with this machine's GPU)");
-  flags.Path("--metrics.cluster", price::IsClusterPath);
+  flags.Path("--metrics.cluster", [](const std::string& value) {
+    return price::IsClusterPath(value) ? AbsolutePath(value) : value;
+  });
   flags.Option("--metrics.log_freq", loop.log_every, "print every N steps", {.least = 1});
   flags.Option("--profile", loop.profile,
                "write a Chrome trace of COUNT steps, or of START:COUNT (COUNT alone starts after "

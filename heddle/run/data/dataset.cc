@@ -7,6 +7,7 @@
 #include "heddle/core/base/text.h"
 #include "heddle/run/data/byte_tokenizer.h"
 #include "heddle/run/data/documents.h"
+#include "heddle/run/data/mixture.h"
 #include "heddle/run/data/permutation.h"
 #include "heddle/run/data/source.h"
 #include "heddle/run/data/synthetic.h"
@@ -34,7 +35,7 @@ class PackedDataset final : public Dataset {
   Status Read(DataSplit split, int64_t step, int64_t first_row, int64_t rows,
               std::span<int64_t> tokens, std::span<int64_t> labels) const override;
   Result<std::optional<int64_t>> CheckTokens(const TokenCheck& check) const override;
-  std::string Describe() const override;
+  std::string Describe(int64_t steps) const override;
   std::string Fingerprint() const override { return fingerprint_; }
   bool Has(DataSplit split) const override {
     return (split == DataSplit::kTrain ? train_ : held_out_).sequences > 0;
@@ -176,12 +177,16 @@ Result<std::optional<int64_t>> PackedDataset::CheckTokens(const TokenCheck& chec
   return all ? std::optional(largest) : std::nullopt;
 }
 
-std::string PackedDataset::Describe() const {
+std::string PackedDataset::Describe(int64_t steps) const {
   std::string out = fmt::format("{}: {} tokens, {} sequence{} of {}", source_.kind,
                                 WithCommas(train_.tokens), WithCommas(train_.sequences),
                                 train_.sequences == 1 ? "" : "s", WithCommas(options_.seq_len));
   if (held_out_.sequences > 0) out += fmt::format(", {} held out", WithCommas(held_out_.sequences));
   if (source_.has_mask()) out += ", with a loss mask";
+  if (steps > 0)
+    out += fmt::format(", {:.3g} epochs", static_cast<double>(steps) *
+                                              static_cast<double>(options_.global_batch) /
+                                              static_cast<double>(train_.sequences));
   if (source_.skipped > 0)
     out += fmt::format(
         "; {} not text (skipped)",
@@ -247,6 +252,13 @@ Result<TokenSource> OpenAsTokens(const DatasetOptions& options) {
 
 Result<std::unique_ptr<Dataset>> Dataset::Open(const DatasetOptions& options) {
   HEDDLE_RETURN_IF_ERROR(CheckOptions(options));
+  HEDDLE_TRY(std::vector<WeightedSource> sources, ParseSources(options.source));
+  if (sources.size() > 1) return OpenMixture(options, sources);
+  if (sources.size() == 1) {
+    DatasetOptions alone = options;
+    alone.source = sources[0].path;
+    return Open(alone);
+  }
   bool encodes = !options.tokenizer.empty();
   if (options.source == "synthetic" && !encodes) return MakeSyntheticDataset(options);
   HEDDLE_TRY(TokenSource source, encodes ? OpenAsTokens(options) : OpenSource(options.source));
@@ -260,7 +272,12 @@ Result<std::unique_ptr<Dataset>> Dataset::Open(const DatasetOptions& options) {
 }
 
 Result<bool> HasLossMask(const std::string& source, const std::string& tokenizer) {
-  if (source == "synthetic" || source == "text") return false;
+  HEDDLE_TRY(std::vector<WeightedSource> sources, ParseSources(source));
+  for (const WeightedSource& one : sources) {
+    HEDDLE_TRY(bool has_mask, HasLossMask(one.path, tokenizer));
+    if (has_mask) return true;
+  }
+  if (!sources.empty() || source == "synthetic" || source == "text") return false;
   if (!tokenizer.empty()) {
     HEDDLE_TRY(DocumentFiles documents, ListDocuments({source}));
     return documents.has_pairs;

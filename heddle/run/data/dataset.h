@@ -23,8 +23,8 @@ constexpr int64_t kIgnoredLabel = -100;
 constexpr int64_t kDocumentEndLabel = -101;
 
 struct DatasetOptions {
-  // `synthetic`, `text` (the project's own sources and docs), or the path of a file or folder: see
-  // docs/data.md.
+  // `synthetic`, `text` (the project's own sources and docs), the path of a file or folder, or
+  // several with weights: see docs/data.md.
   std::string source = "synthetic";
   // Path of a tokenizer: a text becomes its tokens instead of bytes. Empty: none.
   std::string tokenizer = {};
@@ -74,8 +74,9 @@ class Dataset {
   // once; docs/data.md states the cost.
   virtual Result<std::optional<int64_t>> CheckTokens(const TokenCheck& check) const = 0;
 
-  // Returns one line for people: the kind and the amount of data.
-  virtual std::string Describe() const = 0;
+  // Returns a line for people: the kind and the amount of data, and the epochs that `steps` steps
+  // make of it (0: unknown). A mixture has another line for each source.
+  virtual std::string Describe(int64_t steps = 0) const = 0;
   // Returns one line that identifies the data and its order: equal lines mean equal tokens. A run
   // that resumes with another line reads other data.
   virtual std::string Fingerprint() const = 0;

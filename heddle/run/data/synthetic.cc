@@ -30,7 +30,7 @@ class SyntheticDataset final : public Dataset {
   Result<std::optional<int64_t>> CheckTokens(const TokenCheck&) const override {
     return std::optional(options_.vocab - 1);
   }
-  std::string Describe() const override {
+  std::string Describe(int64_t) const override {
     return fmt::format("synthetic tokens, vocabulary {}", WithCommas(options_.vocab));
   }
   std::string Fingerprint() const override {
