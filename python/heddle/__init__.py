@@ -29,6 +29,7 @@ from .step import Step
 
 if TYPE_CHECKING:
     from . import backend as backend
+    from . import data as data
     from . import fx as fx
     from . import hf as hf
     from . import testing as testing
@@ -86,7 +87,7 @@ _NEED_TORCH = {
     "verify": "verifying",
 }
 # Modules of the package that `import heddle` does not import.
-_MODULES = ("backend", "fx", "hf", "testing")
+_MODULES = ("backend", "data", "fx", "hf", "testing")
 
 
 def __getattr__(name: str) -> Any:
