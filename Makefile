@@ -167,6 +167,7 @@ bench: build
 	@$(PYTHON) bench/pass_bench.py build/heddle build/bench_passes.json
 	@$(PYTHON) bench/run_bench.py build/heddle-run-bench build/bench_run.json
 	@python3 bench/checkpoint_bench.py build/heddle-checkpoint-speed build/bench_checkpoint.json
+	@$(PYTHON) bench/data_bench.py build/heddle-data-speed build/bench_data.json
 	@python3 bench/train_bench.py build/heddle build/bench_train.json
 	@[ ! -f build/python/heddle/__init__.py ] || PYTHONPATH=build/python $(PYTHON) bench/python_bench.py build/bench_python.json
 	@$(PYTHON) bench/tokenize_bench.py build/heddle build/bench_tokenize.json
