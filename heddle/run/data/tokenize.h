@@ -34,7 +34,7 @@ struct DocumentTokens {
 using WriteTokens = std::function<Status(const DocumentTokens&)>;
 
 // Encodes all documents, and calls `write` with them in order. The first error ends the work.
-// Memory has a few parts per thread.
+// Memory has the tokens of a few parts per thread.
 Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentSource& documents,
                          const TokenizeOptions& options, const WriteTokens& write);
 Status TokenizeDocuments(const Tokenizer& tokenizer, const DocumentFiles& documents,
