@@ -43,6 +43,10 @@ struct ModelOptions {
   // Whether the user set the field of this flag. Such a field must not contradict a plan.
   std::function<bool(std::string_view flag)> given = nullptr;
 
+  // Whether the loss is the mean cross entropy of the tokens whose label counts, and nothing else.
+  bool LossIsCrossEntropy() const {
+    return z_loss == 0 && aux_loss == 0 && loss_divisor == run::LossDivisor::kValidTokens;
+  }
   Result<run::Target> ChooseTarget() const;
   // The name of the target, such as `cuda`.
   Result<std::string> DeviceName() const;

@@ -262,7 +262,8 @@ Status TrainingJob::Report(const run::GraphRun& run, const run::TrainedStep& row
                            .lr = row.lr,
                            .seconds = row.seconds,
                            .data_seconds = row.data_seconds,
-                           .validation_loss = row.validation_loss};
+                           .validation_loss = row.validation_loss,
+                           .is_cross_entropy = options_.model.LossIsCrossEntropy()};
   double share = row.seconds * static_cast<double>(ranks());
   int64_t rows = planned().sequences();
   metrics.tps = static_cast<double>(rows * model.batch.seq_len) / share;

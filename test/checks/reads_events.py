@@ -35,6 +35,7 @@ def main():
         # The checksum detects a flipped bit: TensorBoard reads the events before it.
         path, = pathlib.Path(folder).iterdir()
         damaged = bytearray(path.read_bytes())
+        assert {step for step, value in scalars["validation_metrics/perplexity"] if abs(value - 12.18249) < 1e-4} == {100, 200, 300}
         damaged[len(damaged) // 2] ^= 1
         path.write_bytes(damaged)
         left = read(folder).get("loss_metrics/global_avg_loss", [])

@@ -6,6 +6,7 @@
 Also compares the validation loss of steps that are split into different numbers of batches.
 """
 import json
+import math
 import os
 import subprocess
 import sys
@@ -40,6 +41,10 @@ def validation_is_a_mean(heddle, folder):
             with open(file) as lines:
                 rows = [json.loads(line) for line in lines]
             losses[name] = [row[key] for row in rows for key in ("loss", "validation_loss")]
+            perplexities = [row.get("validation_perplexity") for row in rows]
+            expected = [math.exp(row["validation_loss"]) if divisor == "valid_tokens" else None for row in rows]
+            check(perplexities == expected or all(abs(a / b - 1) < 1e-12 for a, b in zip(perplexities, expected)),
+                  f"perplexities {perplexities} with {divisor}")
         apart = max(abs(a - b) for other in losses.values() for a, b in zip(losses["4"], other))
         check(5 < losses["4"][1] < 7 and apart < 1e-9,
               f"losses divided by {divisor} do not depend on the split: {losses}")

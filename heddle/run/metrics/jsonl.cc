@@ -29,6 +29,8 @@ std::string JsonLine(const StepMetrics& m) {
             {"data_seconds", Number(m.data_seconds)}};
   if (m.mfu) json["mfu"] = Number(*m.mfu);
   if (m.validation_loss) json["validation_loss"] = Number(*m.validation_loss);
+  if (std::optional<double> perplexity = ValidationPerplexity(m))
+    json["validation_perplexity"] = Number(*perplexity);
   if (std::optional<double> times = ExpertImbalance(m)) json["expert_imbalance"] = *times;
   for (const ExpertLoad& load : m.experts) json["tokens_per_expert"][load.layer] = load.tokens;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -49,8 +49,15 @@ TEST(StepLine, IsTorchTitans) {
   EXPECT_EQ(StepLine(m, false),
             "step:  1  loss:      nan  grad_norm:  1.5000  memory:  1.50GiB(6.25%)  tps: 1,234");
   m.validation_loss = 4.25;
+  EXPECT_EQ(
+      ValidationLine(m, false),
+      "validate step:  1  loss:  4.2500  perplexity: 70.105  memory:  1.50GiB(6.25%)  tps: 1,234");
+  m.validation_loss = 12;
+  EXPECT_NE(ValidationLine(m, false).find("  perplexity: 1.6275e+05  "), std::string::npos);
+  // With a z-loss or an auxiliary loss, exp(loss) is not the perplexity.
+  m.is_cross_entropy = false;
   EXPECT_EQ(ValidationLine(m, false),
-            "validate step:  1  loss:  4.2500  memory:  1.50GiB(6.25%)  tps: 1,234");
+            "validate step:  1  loss: 12.0000  memory:  1.50GiB(6.25%)  tps: 1,234");
 }
 
 TEST(Progress, SaysWhatIsLeft) {
@@ -147,6 +154,7 @@ TEST_F(LogTest, WhatJsonCannotSayIsNull) {
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["validation_loss"], 2.0);
   EXPECT_EQ(json["tokens_per_expert"]["layers.1"], (std::vector<int64_t>{3, 5}));
+  EXPECT_EQ(json["validation_perplexity"], std::exp(2.0));
   EXPECT_EQ(json["expert_imbalance"], 1.25);
 }
 

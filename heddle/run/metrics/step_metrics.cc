@@ -60,6 +60,11 @@ std::optional<double> ExpertImbalance(const StepMetrics& m) {
   return most;
 }
 
+std::optional<double> ValidationPerplexity(const StepMetrics& m) {
+  if (!m.validation_loss || !m.is_cross_entropy) return std::nullopt;
+  return std::exp(*m.validation_loss);
+}
+
 std::string StepLine(const StepMetrics& m, bool color) {
   // Adds commas, as in `1,234.50`.
   std::string tflops = fmt::format("{:.2f}", m.tflops);
@@ -79,12 +84,12 @@ std::string StepLine(const StepMetrics& m, bool color) {
 }
 
 std::string ValidationLine(const StepMetrics& m, bool color) {
-  return Line(color)
-      .Add(kYellow, fmt::format("validate step: {:2}", m.step))
-      .Add(kGreen, fmt::format("loss: {:>7.4f}", m.validation_loss.value()))
-      .Add(kTurquoise, Memory(m))
-      .Add(kBlue, "tps: " + Rate(m.tps))
-      .Take();
+  Line line(color);
+  line.Add(kYellow, fmt::format("validate step: {:2}", m.step))
+      .Add(kGreen, fmt::format("loss: {:>7.4f}", m.validation_loss.value()));
+  if (std::optional<double> perplexity = ValidationPerplexity(m))
+    line.Add(kOrange, fmt::format("perplexity: {:.5g}", *perplexity));
+  return line.Add(kTurquoise, Memory(m)).Add(kBlue, "tps: " + Rate(m.tps)).Take();
 }
 
 }  // namespace heddle::run

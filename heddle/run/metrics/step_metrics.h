@@ -40,14 +40,20 @@ struct StepMetrics {
 
 // Returns the load of the fullest expert over the mean of its layer, for the most imbalanced layer.
 // nullopt without experts.
+  // Whether losses are the mean cross entropy, without a z-loss or an auxiliary loss.
+  bool is_cross_entropy = true;
 std::optional<double> ExpertImbalance(const StepMetrics& metrics);
 
 // Returns TorchTitan's line: `step:  1  loss:  8.12345  grad_norm:  1.2345  memory:  0.52GiB(1.10%)
 // tps: 1,234  tflops: 0.12  mfu: 3.10%`, without an unknown MFU or tflops that print as 0.00. For
 // models with experts it ends with their imbalance, as in `experts: 1.35x`.
 std::string StepLine(const StepMetrics& metrics, bool color);
-// Returns `validate step:  1  loss:  8.1234  memory: ...  tps: ...`. Precondition: a validation
-// loss.
+// Returns `validate step:  1  loss:  8.1234  perplexity: 3372.5  memory: ...  tps: ...`.
+// Precondition: a validation loss.
 std::string ValidationLine(const StepMetrics& metrics, bool color);
+
+// Returns exp(validation loss). nullopt without a validation loss, and if that loss has further
+// terms.
+std::optional<double> ValidationPerplexity(const StepMetrics& metrics);
 
 }  // namespace heddle::run

@@ -90,6 +90,8 @@ std::string Summary(const StepMetrics& m) {
   AppendScalar(out, "memory/max_reserved(GiB)", static_cast<double>(m.memory.value) * 0x1p-30);
   AppendScalar(out, "memory/max_reserved(%)", 100 * m.memory_share);
   if (m.validation_loss) AppendScalar(out, "validation_metrics/loss", *m.validation_loss);
+  if (std::optional<double> perplexity = ValidationPerplexity(m))
+    AppendScalar(out, "validation_metrics/perplexity", *perplexity);
   if (std::optional<double> times = ExpertImbalance(m))
     AppendScalar(out, "expert_imbalance", *times);
   for (const ExpertLoad& load : m.experts) {
