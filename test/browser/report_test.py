@@ -4,6 +4,7 @@ headless Chromium.
 report_test.py HEDDLE FOLDER. Writes screenshots into FOLDER. Exits with 77 without Chromium;
 HEDDLE_CHROMIUM selects another one."""
 import json
+import math
 import pathlib
 import subprocess
 import sys
@@ -454,6 +455,135 @@ class ProfileTest(unittest.TestCase):
         self.assertLess(self.page.run("report.view.end - report.view.begin"), 100000)
         self.page.screenshot(FOLDER / "profile.png", whole=True)
         self.assertEqual(self.page.problems, [])
+
+
+def write_run(name, steps, falls=1.0, **more):
+    file = FOLDER / f"{name}.jsonl"
+    with open(file, "w") as lines:
+        for step in range(1, steps + 1):
+            row = {"step": step, "loss": None if step == 3 else 8 / step ** (0.3 * falls) + 0.1 * math.sin(step), "grad_norm": 3 / step + 0.5,
+                   "lr": 8e-4 * min(1, step / 20), "memory_bytes": 34 << 30, "tps": 9000 + 500 * math.sin(step / 7), "tflops": 412.5, "seconds": 0.25,
+                   "data_seconds": 0.01, "mfu": 0.41 + 0.02 * math.sin(step / 7)}
+            if step % 50 == 0:
+                row |= {"validation_loss": row["loss"] + 0.2, "validation_perplexity": math.exp(row["loss"] + 0.2)}
+            if step in more.get("samples", ()):
+                row["samples"] = [{"prompt": HOSTILE, "text": f"two\nlines after step {step}"}]
+            lines.write(json.dumps(row) + "\n")
+    return file
+
+
+class RunTest(unittest.TestCase):
+    """The page of `heddle report RUN.jsonl --html`."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.page = browser.Page(PROGRAM)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.page.close()
+
+    def open(self, *args):
+        path = FOLDER / "run.html"
+        heddle("report", *args, f"--html={path}")
+        self.page.problems.clear()
+        self.page.requests.clear()
+        self.page.dark(False)
+        self.page.open(path)
+        return path
+
+    def tearDown(self):
+        self.assertEqual(self.page.problems, [])
+        self.assertEqual([url for url in self.page.requests if not url.startswith("file:")], [])
+
+    def hover(self, chart, step):
+        """Points at a step of a chart, and returns the tip."""
+        x, y = self.page.run(f"""(() => {{
+          const box = document.querySelectorAll("#charts .chart")[{chart}];
+          box.scrollIntoView({{block: "center"}});
+          const {{left, top, width}} = box.getBoundingClientRect();
+          const {{begin, end}} = report.view;
+          return [Math.round(left + 96 + ({step} - begin) / (end - begin) * (width - 108)), top + 60];
+        }})()""")
+        self.page.mouse("mouseMoved", x, y)
+        return self.page.run("document.getElementById('tip').hidden ? '' : document.getElementById('tip').innerText")
+
+    def inked(self, chart, color):
+        """Returns the number of pixels of a chart that have about a color of the style."""
+        return self.page.run(f"""(() => {{
+          const canvas = document.querySelectorAll("#charts .chart canvas")[{2 * chart}];
+          const copy = document.createElement("canvas");
+          copy.width = canvas.width;
+          copy.height = canvas.height + 1;
+          const context = copy.getContext("2d", {{willReadFrequently: true}});
+          context.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--{color}").trim();
+          context.fillRect(0, 0, 1, 1);
+          context.drawImage(canvas, 0, 1);
+          const {{data}} = context.getImageData(0, 0, copy.width, copy.height);
+          const near = (i) => data[i + 3] > 60 && [0, 1, 2].every((c) => Math.abs(data[i + c] - data[c]) < 24);
+          let count = -1;
+          for (let i = 0; i < data.length; i += 4) count += near(i);
+          return count;
+        }})()""")
+
+    def test_shows_metrics_over_steps(self):
+        self.open(write_run("alone", 400, samples=(100, 200)))
+        charts = self.page.run("report.charts")
+        self.assertEqual(charts, [["loss", "validation_loss"], ["validation_perplexity"], ["tps"], ["mfu"], ["tflops"], ["grad_norm"], ["lr"],
+                                  ["memory_bytes"], ["seconds", "data_seconds"]])
+        self.assertEqual(self.page.run("report.view"), {"begin": 1, "end": 400})
+        for chart in range(len(charts)):
+            self.assertGreater(self.inked(chart, "accent"), 20, charts[chart])
+        tip = self.hover(0, 250)
+        for words in ("step 250", "loss", "validation loss", "MFU", "%", "34.00 GiB", "tokens/s per rank", "62.50 s"):
+            self.assertIn(words, tip)
+        self.assertNotIn("loss", self.hover(0, 3).split("gradient")[0].replace("validation loss", ""))
+        samples = self.page.run("document.getElementById('samples').innerText")
+        self.assertIn(HOSTILE, samples)
+        self.assertIn("lines after step 200", samples)
+        self.page.mouse("mouseMoved", 5, 5)
+        self.assertTrue(self.page.run("document.getElementById('tip').hidden"))
+        self.page.run("window.scrollTo(0, 0)")
+        self.page.screenshot(FOLDER / "run.png", whole=True)
+
+    def test_zooms_and_switches_the_axis(self):
+        self.open(write_run("zoomed", 400))
+        self.page.key("w")
+        near = self.page.run("report.view")
+        self.assertAlmostEqual(near["end"] - near["begin"], 0.7 * 399)
+        self.page.key("a")
+        self.assertLess(self.page.run("report.view.begin"), near["begin"])
+        self.page.key("0")
+        self.assertEqual(self.page.run("report.view"), {"begin": 1, "end": 400})
+        self.page.run("document.getElementById('by-time').click()")
+        self.assertEqual(self.page.run("report.view"), {"begin": 0, "end": 100})
+        self.assertIn("step 200", self.hover(2, 50))
+        self.assertEqual(self.page.run("document.getElementById('subtitle').innerText"), "400 steps, 1 to 400, in 100.0 s")
+
+    def test_compares_two_runs(self):
+        self.open(write_run("first", 400), f"--against={write_run('second', 300, 0.8)}")
+        self.assertIn("at step 300, first.jsonl has a loss of", self.page.run("document.getElementById('headline').innerText"))
+        for color in ("accent", "grad"):
+            self.assertGreater(self.inked(0, color), 20)
+        tip = self.hover(0, 100)
+        self.assertIn("first.jsonl: step 100", tip)
+        self.assertIn("second.jsonl: step 100", tip)
+        self.page.run("window.scrollTo(0, 0)")
+        self.page.dark(True)
+        self.page.screenshot(FOLDER / "runs.png", whole=True)
+
+    def test_a_long_run(self):
+        path = self.open(write_run("long", 50000))
+        self.assertLess(path.stat().st_size, MAX_PAGE)
+        self.assertIn("a point is the mean of 25 steps", self.page.run("document.getElementById('legend').innerText"))
+        self.assertIn("mean of steps", self.hover(0, 25000))
+        self.assertIn("in 3 h 28 min", self.page.run("document.getElementById('subtitle').innerText"))
+        self.page.run("window.scrollTo(0, 0)")
+        self.page.screenshot(FOLDER / "long_run.png", whole=True)
+
+    def test_a_single_step(self):
+        self.open(write_run("single", 1))
+        self.assertIn("step 1", self.hover(0, 1))
 
 
 if __name__ == "__main__":

@@ -338,7 +338,9 @@ void DeclareOutput(Flags& flags, LoopOptions& loop) {
   flags.Option("--checkpoint.load_step", loop.load_step,
                "resume from this step instead of the newest");
   flags.Section("Metrics");
-  flags.Option("--metrics.jsonl=FILE", loop.jsonl, "file that gets one line of JSON per step");
+  flags.Option("--metrics.jsonl=FILE", loop.jsonl,
+               "file that gets one line of JSON per step (default: metrics.jsonl in "
+               "--checkpoint.folder)");
   flags.Enables("--metrics.enable_tensorboard", loop.tensorboard,
                 "false: write no TensorBoard events, even with --metrics.tensorboard");
   flags.Option("--metrics.tensorboard=FOLDER", loop.tensorboard, "folder for TensorBoard events");

@@ -221,7 +221,9 @@ Result<Profile> LoadProfile(const std::string& path, const std::string& simulate
     profile.left_out = std::move(found.left_out);
     if (files.empty())
       return Error(Diag::kFileRead,
-                   "`{}` has no traces (steps_*.json); `heddle train --profile` writes them", path);
+                   "`{}` has no traces (steps_*.json) and no metrics.jsonl; `heddle train` writes "
+                   "traces with --profile, and metrics with --metrics.jsonl",
+                   path);
     std::string beside = fmt::format("{}/{}", path, kSimulatedTrace);
     std::error_code error;
     if (prediction.empty() && std::filesystem::exists(beside, error)) prediction = beside;

@@ -8,6 +8,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/report/profile/profile.h"
+#include "heddle/report/run/run_log.h"
 #include "heddle/report/trace.h"
 #include "heddle/run/metrics/training_log.h"
 
@@ -70,12 +71,16 @@ class TrainingScreen final : public TrainObserver {
     if (!written.ok()) Report(written.diagnostics(), streams_);
   }
   Status Begins(int64_t after_step) override {
+    const LoopOptions& loop = flags_.options.loop;
+    std::string jsonl = loop.jsonl;
+    if (jsonl.empty() && !loop.folder.empty())
+      jsonl = fmt::format("{}/{}", loop.folder, kRunMetrics);
     HEDDLE_TRY(log_, run::TrainingLog::Open({.steps = flags_.options.optimization.steps,
                                              .after_step = after_step,
-                                             .log_every = flags_.options.loop.log_every,
+                                             .log_every = loop.log_every,
                                              .color = streams_.color,
-                                             .jsonl = flags_.options.loop.jsonl,
-                                             .tensorboard = flags_.options.loop.tensorboard},
+                                             .jsonl = jsonl,
+                                             .tensorboard = loop.tensorboard},
                                             streams_.out, streams_.err));
     return Done{};
   }
