@@ -38,6 +38,11 @@ struct LoopOptions {
   int64_t validation_interval = 0;
   int64_t validation_steps = 10;
 
+  // Generates text every N steps; 0: never. Without prompts, the prompt is a newline.
+  int64_t sample_every = 0;
+  std::vector<std::string> sample_prompts = {};
+  int64_t sample_tokens = 64;
+
   std::string jsonl = {};
   std::string tensorboard = {};
   std::string cluster = {};

@@ -39,7 +39,34 @@ Status TrainingJob::Prepare(std::optional<int64_t> processes, std::optional<int6
   if (loop.validation_interval > 0)
     trainer_.validation_batches =
         BatchesOf(*dataset_, run::DataSplit::kHeldOut, model().batch.seq_len);
+  HEDDLE_RETURN_IF_ERROR(MakeSampler());
   return CheckMemory();
+}
+
+Status TrainingJob::MakeSampler() {
+  const LoopOptions& loop = options_.loop;
+  if (loop.sample_every == 0) return Done{};
+  if (processes_ && ranks() > 1)
+    return Error(
+        Diag::kUsage,
+        "--metrics.sample_every works with all ranks in one process yet, but this job has "
+        "a process for each of {} ranks; drop it, and use heddle generate with checkpoints",
+        ranks());
+  ModelOptions options = options_.model;
+  options.local_batch_size = 1;
+  options.device = run::Target::kCpu;
+  options.attention = run::AttentionKind::kFastest;
+  options.document_attention = false;
+  HEDDLE_TRY(run::Model model, options.MakeWith(this->model().config));
+  HEDDLE_TRY(run::TextCoder coder,
+             run::TextCoder::Open(dataset_->IsText(),
+                                  run::FindTokenizer(loop.tokenizer, options_.model.load_path),
+                                  model.config.vocab_size));
+  run::SamplerOptions sampled{.prompts = loop.sample_prompts, .tokens = loop.sample_tokens};
+  if (sampled.prompts.empty()) sampled.prompts = {"\n"};
+  HEDDLE_TRY(sampler_, run::Sampler::Make(std::move(model), std::move(coder), sampled,
+                                          "--metrics.sample_prompt"));
+  return Done{};
 }
 
 Status TrainingJob::FindPeak() {
@@ -276,8 +303,23 @@ Status TrainingJob::Report(const run::GraphRun& run, const run::TrainedStep& row
     metrics.memory_share =
         static_cast<double>(metrics.memory.value) / static_cast<double>(total->value);
   metrics.experts = ExpertLoads(run);
+  if (IsSampled(row.step)) metrics.samples = Sample(run);
   watcher_.Trained(metrics);
   return Done{};
+}
+
+// Training does not depend on it, so it continues without it.
+std::vector<run::TextSample> TrainingJob::Sample(const run::GraphRun& run) {
+  std::vector<run::TextSample> samples;
+  Result<std::vector<std::string>> texts = sampler_->Continue(run, model());
+  if (!texts.ok()) {
+    Say(fmt::format("warning: no text was generated: {}; training continues",
+                    texts.diagnostics()[0].message));
+    return samples;
+  }
+  for (size_t i = 0; i < texts->size(); ++i)
+    samples.push_back({sampler_->prompts()[i], std::move((*texts)[i])});
+  return samples;
 }
 
 // All ranks take part: traces name the run that they are of.
@@ -301,7 +343,8 @@ Result<TrainResult> TrainingJob::Train() {
   signals_.emplace();
   trainer_.stop = [this](int64_t step) { return Stops(step); };
   trainer_.runs_ahead = [this](int64_t step) {
-    return options_.optimization.hashes.empty() && !(profile_ && profile_->is_edge(step));
+    return options_.optimization.hashes.empty() && !(profile_ && profile_->is_edge(step)) &&
+           !IsSampled(step);
   };
   trainer_.on_trained = [this](const run::GraphRun& run) -> Status {
     if (profile_) HEDDLE_RETURN_IF_ERROR(profile_->After(run.steps()));

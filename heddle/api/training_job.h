@@ -10,6 +10,7 @@
 #include "heddle/run/checkpoint/checkpoint.h"
 #include "heddle/run/checkpoint/writer.h"
 #include "heddle/run/metrics/step_metrics.h"
+#include "heddle/run/sample/sampler.h"
 #include "heddle/run/train/device.h"
 #include "heddle/run/train/run_memory.h"
 #include "heddle/run/train/run_state.h"
@@ -76,6 +77,10 @@ class TrainingJob : public JobRun {
 
  private:
   Status FindPeak();
+  Status MakeSampler();
+  bool IsSampled(int64_t step) const { return sampler_ && step % options_.loop.sample_every == 0; }
+  // Generates text with the weights after the last step.
+  std::vector<run::TextSample> Sample(const run::GraphRun& run);
   Status CheckMemory() const;
   // Advice if the memory for parameters and moments, or for everything else, is too large.
   std::string StateAdvice() const;
@@ -92,6 +97,7 @@ class TrainingJob : public JobRun {
   // Parameters and moments of this process's ranks.
   Bytes StateHere() const;
   Bytes CheckpointBuffer() const;
+  Bytes SampleMemory() const;
   // Adds the initial state to `hash`, unless null.
   Result<std::unique_ptr<run::GraphRun>> MakeRun(StateHash* hash = nullptr) const;
   Result<std::unique_ptr<run::GraphRun>> MakeFirstRun() const;
@@ -109,6 +115,8 @@ class TrainingJob : public JobRun {
   // Its peak FLOP/s are those of the MFU.
   std::optional<price::Cluster> cluster_;
   run::TrainerOptions trainer_;
+  // Unset without `--metrics.sample_every`.
+  std::optional<run::Sampler> sampler_;
   // The largest token of the data. Unset if only a part was checked.
   std::optional<int64_t> largest_token_;
   // The checkpoint that the run resumes from.

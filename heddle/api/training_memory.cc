@@ -86,6 +86,11 @@ Bytes TrainingJob::CheckpointBuffer() const {
   return Bytes{bytes};
 }
 
+// Text is generated on the CPU.
+Bytes TrainingJob::SampleMemory() const {
+  return sampler_ && device_.is_cpu() ? sampler_->memory() : Bytes{};
+}
+
 Bytes TrainingJob::StateHere() const {
   std::vector<run::RunMemory> memory = Memory();
   std::optional<AxisId> axis = ProgramAxis(graphs().step);
@@ -119,14 +124,16 @@ std::string TrainingJob::Describe() const {
   run::DeviceMemory memory = OwnMemory();
   std::vector<run::RunMemory> run = Memory();
   Bytes buffer = CheckpointBuffer();
+  Bytes samples = SampleMemory();
   std::string_view of_each = run.size() > 1 ? " of each coordinate" : "";
   std::vector<std::string> peaks;
   for (const run::RunMemory& coordinate : run) peaks.push_back(Format(coordinate.peak));
   line("memory",
        fmt::format(
-           "{} per rank{}{}; {} needed here{}", fmt::join(peaks, ", "), of_each,
+           "{} per rank{}{}{}; {} needed here{}", fmt::join(peaks, ", "), of_each,
            buffer.value > 0 ? fmt::format(", {} to save checkpoints", Format(buffer)) : "",
-           FormatNeed(NeedOf(run, RanksHere(), buffer)),
+           samples.value > 0 ? fmt::format(", {} to generate text", Format(samples)) : "",
+           FormatNeed(NeedOf(run, RanksHere(), buffer + samples)),
            memory.available ? fmt::format(", {} available", Format(*memory.available)) : ""));
   std::vector<std::string> work;
   for (const Graph& graph : graphs().step.graphs)
@@ -141,7 +148,7 @@ std::string TrainingJob::Describe() const {
 Status TrainingJob::CheckMemory() const {
   run::DeviceMemory memory = OwnMemory();
   std::vector<run::RunMemory> run = Memory();
-  Need need = NeedOf(run, RanksHere(), CheckpointBuffer());
+  Need need = NeedOf(run, RanksHere(), CheckpointBuffer() + SampleMemory());
   if (!memory.available || need.least <= *memory.available) return Done{};
   bool state_alone = need.state > *memory.available;
   std::vector<std::string> largest;

@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
     metrics.loss = 10.0 / static_cast<double>(step);
     metrics.mfu = 0.25;
     if (step % 100 == 0) metrics.validation_loss = 2.5;
+    if (step == 200) metrics.samples = {{"# Once", "upon\n*a* time"}};
     metrics.experts = {{"layers.1", {3, step}}};
     if (!(*file)->Write(metrics).ok()) return 1;
   }

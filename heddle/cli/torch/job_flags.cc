@@ -344,6 +344,17 @@ void DeclareOutput(Flags& flags, LoopOptions& loop) {
   flags.Enables("--metrics.enable_tensorboard", loop.tensorboard,
                 "false: write no TensorBoard events, even with --metrics.tensorboard");
   flags.Option("--metrics.tensorboard=FOLDER", loop.tensorboard, "folder for TensorBoard events");
+  flags.Option("--metrics.sample_every", loop.sample_every,
+               "generate text with the current weights every N steps, with all ranks in one "
+               "process; 0: never",
+               {.least = 0});
+  flags.Option("--metrics.sample_prompt=TEXT", loop.sample_prompts,
+               "start of the text (default: a newline); may be repeated; without --tokenizer, "
+               "models of token files take numbers separated by commas");
+  flags.Requires("--metrics.sample_prompt", "--metrics.sample_every");
+  flags.Option("--metrics.sample_tokens", loop.sample_tokens, "tokens to generate per prompt",
+               {.least = 1});
+  flags.Requires("--metrics.sample_tokens", "--metrics.sample_every");
   flags.Option(
       "--metrics.cluster", loop.cluster,
       "cluster whose peak FLOP/s MFU is computed against: a name, or a JSON file (default: "

@@ -33,6 +33,8 @@ std::string JsonLine(const StepMetrics& m) {
     json["validation_perplexity"] = Number(*perplexity);
   if (std::optional<double> times = ExpertImbalance(m)) json["expert_imbalance"] = *times;
   for (const ExpertLoad& load : m.experts) json["tokens_per_expert"][load.layer] = load.tokens;
+  for (const TextSample& sample : m.samples)
+    json["samples"].push_back({{"prompt", sample.prompt}, {"text", sample.text}});
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -149,13 +149,17 @@ TEST_F(LogTest, WhatJsonCannotSayIsNull) {
   StepMetrics m = Metrics(1, NAN);
   m.experts = {{"layers.1", {3, 5}}};
   m.validation_loss = 2;
+  m.samples = {{"Once", " \"upon\"\n\xFF"}};
   ASSERT_TRUE((*file)->Write(m).ok());
   auto json = nlohmann::json::parse(*ReadFile(Path("b.jsonl")));
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["validation_loss"], 2.0);
-  EXPECT_EQ(json["tokens_per_expert"]["layers.1"], (std::vector<int64_t>{3, 5}));
   EXPECT_EQ(json["validation_perplexity"], std::exp(2.0));
+  EXPECT_EQ(json["tokens_per_expert"]["layers.1"], (std::vector<int64_t>{3, 5}));
   EXPECT_EQ(json["expert_imbalance"], 1.25);
+  EXPECT_EQ(json["samples"].dump(), "[{\"prompt\":\"Once\",\"text\":\" \\\"upon\\\"\\n\uFFFD\"}]");
+  EXPECT_EQ(SampleLine(7, m.samples[0], false),
+            "sample step:  7  prompt: \"Once\"  text: \" \\\"upon\\\"\\n\xFF\"");
 }
 
 TEST_F(LogTest, LinesAreThinnedOutAndFilesAreNot) {

@@ -92,4 +92,12 @@ std::string ValidationLine(const StepMetrics& m, bool color) {
   return line.Add(kTurquoise, Memory(m)).Add(kBlue, "tps: " + Rate(m.tps)).Take();
 }
 
+std::string SampleLine(int64_t step, const TextSample& sample, bool color) {
+  return Line(color)
+      .Add(kYellow, fmt::format("sample step: {:2}", step))
+      .Add(kBlue, "prompt: " + Quoted(sample.prompt))
+      .Add(kGreen, "text: " + Quoted(sample.text))
+      .Take();
+}
+
 }  // namespace heddle::run

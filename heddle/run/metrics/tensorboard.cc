@@ -1,52 +1,25 @@
 // TensorBoard's event files: TFRecord records that each contain an Event
 // (tensorflow/core/util/event.proto).
-#include <bit>
 #include <chrono>
-#include <cstring>
 
 #include <unistd.h>
 
 #include "heddle/core/base/file.h"
+#include "heddle/core/base/text.h"
 #include "heddle/run/metrics/append_file.h"
 #include "heddle/run/metrics/crc32c.h"
 #include "heddle/run/metrics/metrics_file.h"
+#include "heddle/run/metrics/protobuf.h"
+#include "heddle/run/metrics/scalars.h"
 
 namespace heddle::run {
 namespace {
 
-// Wire types of protocol buffers. A field is its number and wire type, then its content.
-enum Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-void AppendVarint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
-}
-
-template <typename T>
-void AppendFixed(std::string& out, T value) {
-  static_assert(std::endian::native == std::endian::little);
-  char bytes[sizeof value];
-  std::memcpy(bytes, &value, sizeof value);
-  out.append(bytes, sizeof value);
-}
-
-void AppendTag(std::string& out, uint64_t field, Wire wire) {
-  AppendVarint(out, field << 3 | wire);
-}
-
-void AppendBytes(std::string& out, uint64_t field, std::string_view bytes) {
-  AppendTag(out, field, kBytes);
-  AppendVarint(out, bytes.size());
-  out += bytes;
-}
-
 // Returns the beginning of an event: wall_time = 1, step = 2.
 std::string Event(double time, int64_t step) {
   std::string out;
-  AppendTag(out, 1, kFixed64);
-  AppendFixed(out, time);
-  AppendTag(out, 2, kVarint);
-  AppendVarint(out, static_cast<uint64_t>(step));
+  AppendDouble(out, 1, time);
+  AppendNumber(out, 2, static_cast<uint64_t>(step));
   return out;
 }
 
@@ -54,8 +27,7 @@ std::string Event(double time, int64_t step) {
 void AppendScalar(std::string& summary, std::string_view tag, double value) {
   std::string scalar;
   AppendBytes(scalar, 1, tag);
-  AppendTag(scalar, 2, kFixed32);
-  AppendFixed(scalar, static_cast<float>(value));
+  AppendFloat(scalar, 2, static_cast<float>(value));
   AppendBytes(summary, 1, scalar);
 }
 
@@ -74,31 +46,40 @@ double Now() {
   return std::chrono::duration<double>(since).count();
 }
 
-// Uses TorchTitan's names.
+// Markdown of a code block.
+std::string CodeBlock(std::string_view text) {
+  std::string out;
+  for (std::string_view line : Split(text, '\n')) out += fmt::format("    {}\n", line);
+  return out;
+}
+
+// Appends a text of the plugin for texts: tag = 1, tensor = 8 (dtype = 1, string_val = 8, a
+// scalar), metadata = 9 (plugin_data = 1 (plugin_name = 1), data_class = 4).
+void AppendText(std::string& summary, std::string_view tag, std::string_view markdown) {
+  constexpr uint64_t kString = 7;
+  constexpr uint64_t kTensorClass = 2;
+  std::string tensor;
+  AppendNumber(tensor, 1, kString);
+  AppendBytes(tensor, 8, markdown);
+  std::string plugin;
+  AppendBytes(plugin, 1, "text");
+  std::string metadata;
+  AppendBytes(metadata, 1, plugin);
+  AppendNumber(metadata, 4, kTensorClass);
+  std::string text;
+  AppendBytes(text, 1, tag);
+  AppendBytes(text, 8, tensor);
+  AppendBytes(text, 9, metadata);
+  AppendBytes(summary, 1, text);
+}
+
 std::string Summary(const StepMetrics& m) {
   std::string out;
-  AppendScalar(out, "loss_metrics/global_avg_loss", m.loss);
-  AppendScalar(out, "grad_norm", m.grad_norm);
-  AppendScalar(out, "lr", m.lr);
-  AppendScalar(out, "throughput(tps)", m.tps);
-  AppendScalar(out, "tflops", m.tflops);
-  if (m.mfu) AppendScalar(out, "mfu(%)", 100 * *m.mfu);
-  AppendScalar(out, "time_metrics/end_to_end(s)", m.seconds);
-  AppendScalar(out, "time_metrics/data_loading(s)", m.data_seconds);
-  AppendScalar(out, "time_metrics/data_loading(%)",
-               m.seconds > 0 ? 100 * m.data_seconds / m.seconds : 0);
-  AppendScalar(out, "memory/max_reserved(GiB)", static_cast<double>(m.memory.value) * 0x1p-30);
-  AppendScalar(out, "memory/max_reserved(%)", 100 * m.memory_share);
-  if (m.validation_loss) AppendScalar(out, "validation_metrics/loss", *m.validation_loss);
-  if (std::optional<double> perplexity = ValidationPerplexity(m))
-    AppendScalar(out, "validation_metrics/perplexity", *perplexity);
-  if (std::optional<double> times = ExpertImbalance(m))
-    AppendScalar(out, "expert_imbalance", *times);
-  for (const ExpertLoad& load : m.experts) {
-    for (size_t e = 0; e < load.tokens.size(); ++e)
-      AppendScalar(out, fmt::format("tokens_per_expert/{}/{}", load.layer, e),
-                   static_cast<double>(load.tokens[e]));
-  }
+  for (const auto& [name, value] : Scalars(m)) AppendScalar(out, name, value);
+  for (size_t i = 0; i < m.samples.size(); ++i)
+    AppendText(out, fmt::format("samples/{}", i + 1),
+               fmt::format("prompt:\n\n{}\ntext:\n\n{}", CodeBlock(m.samples[i].prompt),
+                           CodeBlock(m.samples[i].text)));
   return out;
 }
 

@@ -33,6 +33,8 @@ void TrainingLog::Add(const StepMetrics& metrics) {
   if (first || metrics.step % options_.log_every == 0 || metrics.step == options_.steps)
     out_ << StepLine(metrics, options_.color) << "\n";
   if (metrics.validation_loss) out_ << ValidationLine(metrics, options_.color) << "\n";
+  for (const TextSample& sample : metrics.samples)
+    out_ << SampleLine(metrics.step, sample, options_.color) << "\n";
   out_ << std::flush;
   std::erase_if(files_, [&](const std::unique_ptr<MetricsFile>& file) {
     Status written = file->Write(metrics);

@@ -2,19 +2,15 @@
 #include "heddle/run/train/generate.h"
 
 #include <algorithm>
-#include <charconv>
 #include <ostream>
 #include <thread>
 
 #include <ATen/Parallel.h>
-#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/saved_job.h"
-#include "heddle/core/base/text.h"
-#include "heddle/run/data/byte_tokenizer.h"
-#include "heddle/run/tokenizer/tokenizer.h"
+#include "heddle/run/sample/text_coder.h"
 #include "heddle/run/train/exact.h"
 #include "heddle/run/train/stop_text.h"
 
@@ -75,86 +71,24 @@ struct GenerateCommand {
   Result<ExitCode> Run(const Streams& streams) const;
 
  private:
-  using Tokenizer = std::shared_ptr<const run::Tokenizer>;
-  // Null if tokens are bytes or numbers.
-  Result<Tokenizer> OpenTokenizer(const SavedJob& job) const;
-  Result<std::vector<int64_t>> Prompt(const SavedJob& job, const Tokenizer& tokenizer) const;
+  Result<run::TextCoder> OpenCoder(const SavedJob& job) const;
   Status Check() const;
 };
 
-// Turns tokens after a prompt into what the command prints of them.
-class Continuation {
- public:
-  Continuation(const run::Tokenizer* tokenizer, bool bytes, std::vector<int64_t> prompt)
-      : tokenizer_(tokenizer), bytes_(bytes), prompt_(std::move(prompt)) {}
-
-  Result<std::string> Text(std::span<const int64_t> made) const {
-    if (bytes_) return run::TokensToText(made);
-    if (tokenizer_ == nullptr) return fmt::format("{}", fmt::join(made, ","));
-    // The first token of a text is decoded differently, so the prompt is decoded, too.
-    HEDDLE_TRY(std::string before, tokenizer_->Decode(prompt_));
-    std::vector<int64_t> all = prompt_;
-    all.insert(all.end(), made.begin(), made.end());
-    HEDDLE_TRY(std::string text, tokenizer_->Decode(all));
-    size_t same = std::ranges::mismatch(before, text).in1 - before.begin();
-    return run::PrintableText(std::string_view(text).substr(same));
-  }
-  // The part of the text that further tokens do not change: without characters whose bytes are not
-  // complete.
-  Result<std::string> Settled(std::span<const int64_t> made) const {
-    HEDDLE_TRY(std::string text, Text(made));
-    while (text.ends_with("\uFFFD")) text.resize(text.size() - 3);
-    return text;
-  }
-
- private:
-  const run::Tokenizer* tokenizer_;
-  bool bytes_;
-  std::vector<int64_t> prompt_;
-};
-
-Result<GenerateCommand::Tokenizer> GenerateCommand::OpenTokenizer(const SavedJob& job) const {
+Result<run::TextCoder> GenerateCommand::OpenCoder(const SavedJob& job) const {
   if (job.text && !tokenizer.empty())
     return Error(Diag::kUsage, "--tokenizer has no effect: the tokens of this model are bytes");
-  std::string path = tokenizer.empty() ? job.tokenizer : tokenizer;
+  const std::string& path = tokenizer.empty() ? job.tokenizer : tokenizer;
   if (path.empty() && !job.text && !stops.empty())
     return Error(Diag::kUsage, "--stop needs text; --tokenizer names a tokenizer for it");
-  if (path.empty()) return Tokenizer();
-  HEDDLE_TRY(Tokenizer opened, run::Tokenizer::Open(path));
-  HEDDLE_RETURN_IF_ERROR(opened->CheckFits(job.model->config.vocab_size));
-  return opened;
+  return run::TextCoder::Open(job.text, path, job.model->config.vocab_size);
 }
 
-Result<std::vector<int64_t>> GenerateCommand::Prompt(const SavedJob& job,
-                                                     const Tokenizer& opened) const {
-  std::vector<int64_t> tokens;
-  if (job.text) {
-    tokens = run::BytesToTokens(prompt);
-  } else if (opened != nullptr) {
-    std::vector<int32_t> encoded;
-    HEDDLE_RETURN_IF_ERROR(run::TextEncoder(*opened).Encode(prompt, encoded));
-    tokens.assign(encoded.begin(), encoded.end());
-  } else {
-    for (std::string_view word : Split(prompt, ',')) {
-      word = Trim(word);
-      if (word.empty()) continue;
-      int64_t token = 0;
-      auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-      if (error != std::errc() || end != word.data() + word.size())
-        return Error(Diag::kUsage,
-                     "--prompt has `{}`; expected token numbers; --tokenizer names a tokenizer for "
-                     "text",
-                     word);
-      tokens.push_back(token);
-    }
-  }
-  if (tokens.empty()) return Error(Diag::kUsage, "--prompt is empty");
-  for (int64_t token : tokens) {
-    if (token < 0 || token >= job.model->config.vocab_size)
-      return Error(Diag::kUsage, "--prompt has token {}, but the vocabulary has {}", token,
-                   job.model->config.vocab_size);
-  }
-  return tokens;
+// The part of a text that further tokens do not change: without characters whose bytes are not
+// complete.
+std::string_view Settled(std::string_view text) {
+  while (text.ends_with("\uFFFD")) text.remove_suffix(3);
+  return text;
 }
 
 Status GenerateCommand::Check() const {
@@ -172,24 +106,23 @@ Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
   at::set_num_threads(static_cast<int>(threads));
   HEDDLE_TRY(SavedJob job, OpenSavedJob(folder, step));
   for (const std::string& note : job.notes) streams.err << note << "\n";
-  HEDDLE_TRY(Tokenizer opened, OpenTokenizer(job));
-  HEDDLE_TRY(std::vector<int64_t> begin, Prompt(job, opened));
+  HEDDLE_TRY(run::TextCoder coder, OpenCoder(job));
+  HEDDLE_TRY(std::vector<int64_t> begin, coder.Encode("--prompt", prompt));
   run::GenerateOptions how = options;
   how.seed = static_cast<uint64_t>(seed);
-  if (job.text) how.end = run::kByteDocumentEnd;
-  if (opened != nullptr && opened->document_end()) how.end = *opened->document_end();
-  Continuation continuation(opened.get(), job.text, begin);
-  bool text = job.text || opened != nullptr;
+  how.end = coder.end();
+  bool text = coder.has_text();
   run::StopText stop(stops);
   size_t shown = 0;
   if (stream && text) streams.out << prompt << std::flush;
   auto show = [&](std::span<const int64_t> made) {
-    Result<std::string> now = continuation.Settled(made);
-    if (!now.ok()) return true;
-    std::optional<size_t> end = stop.Find(*now);
-    size_t settled = end ? *end : stop.Settled(*now);
+    Result<std::string> decoded = coder.Decode(begin, made);
+    if (!decoded.ok()) return true;
+    std::string_view now = Settled(*decoded);
+    std::optional<size_t> end = stop.Find(now);
+    size_t settled = end ? *end : stop.Settled(now);
     if (stream && settled > shown) {
-      streams.out << now->substr(shown, settled - shown) << std::flush;
+      streams.out << now.substr(shown, settled - shown) << std::flush;
       shown = settled;
     }
     return !end;
@@ -200,7 +133,7 @@ Result<ExitCode> GenerateCommand::Run(const Streams& streams) const {
     Report(made.diagnostics(), streams);
     return ExitCode::kFault;
   }
-  HEDDLE_TRY(std::string all, continuation.Text(*made));
+  HEDDLE_TRY(std::string all, coder.Decode(begin, *made));
   std::optional<size_t> stopped = stop.Find(all);
   if (stopped) all.resize(*stopped);
   if (json) {

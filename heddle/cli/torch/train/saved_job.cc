@@ -1,8 +1,7 @@
 #include "heddle/cli/torch/train/saved_job.h"
 
 #include "heddle/core/base/text.h"
-#include "heddle/run/data/files_below.h"
-#include "heddle/run/tokenizer/tokenizer.h"
+#include "heddle/run/sample/text_coder.h"
 #include "heddle/run/train/resume.h"
 
 namespace heddle {
@@ -67,10 +66,8 @@ Result<SavedJob> OpenSavedJob(const std::string& folder, std::optional<int64_t> 
     return read(run::StateKind::kParam, param);
   };
   job.text = run.text;
-  job.tokenizer = job.flags->options.loop.tokenizer;
-  const std::string& weights = job.flags->options.model.load_path;
-  if (job.tokenizer.empty() && !job.text && run::IsFile(weights + "/" + run::kTokenizerFile))
-    job.tokenizer = weights;
+  const std::string& given = job.flags->options.loop.tokenizer;
+  job.tokenizer = job.text ? given : run::FindTokenizer(given, job.flags->options.model.load_path);
   return job;
 }
 
