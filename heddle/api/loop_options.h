@@ -45,6 +45,8 @@ struct LoopOptions {
 
   std::string jsonl = {};
   std::string tensorboard = {};
+  // Folder for the files of Weights & Biases; empty: none.
+  std::string wandb = {};
   std::string cluster = {};
   int64_t log_every = 1;
   // Steps to profile, as `3` or `10:3`; empty: none. Traces are written to `profile_dir`, by

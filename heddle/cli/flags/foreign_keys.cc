@@ -22,7 +22,7 @@ constexpr std::string_view kProfiler =
 constexpr std::string_view kNoSnapshot =
     "Heddle has no memory snapshots yet; `heddle plan` reports the peak memory";
 constexpr std::string_view kNoWandb =
-    "Heddle has no Weights & Biases logging yet; use --metrics.jsonl or --metrics.tensorboard";
+    "--metrics.wandb=FOLDER writes an offline run, which `wandb sync` uploads";
 constexpr std::string_view kNoTorchFt =
     "Heddle has no TorchFT yet; --fault.max_restarts restarts a job that lost a rank";
 constexpr std::string_view kNoPython = "Heddle loads no Python modules";

@@ -344,6 +344,9 @@ void DeclareOutput(Flags& flags, LoopOptions& loop) {
   flags.Enables("--metrics.enable_tensorboard", loop.tensorboard,
                 "false: write no TensorBoard events, even with --metrics.tensorboard");
   flags.Option("--metrics.tensorboard=FOLDER", loop.tensorboard, "folder for TensorBoard events");
+  flags.Option("--metrics.wandb=FOLDER", loop.wandb,
+               "folder for an offline run of Weights & Biases, which wandb sync uploads "
+               "(docs/tracking.md)");
   flags.Option("--metrics.sample_every", loop.sample_every,
                "generate text with the current weights every N steps, with all ranks in one "
                "process; 0: never",

@@ -120,10 +120,9 @@ std::string_view Name(RunUnit unit) {
 }
 
 std::string FormatAs(RunUnit unit, double value) {
-  constexpr double kMost = 9e18;
-  // Files may have any number; larger ones do not fit the units.
-  if (unit == RunUnit::kNumber || !(std::abs(value) < kMost * 1e-9))
-    return fmt::format("{:.5g}", value);
+  // Files may have any number. Larger ones do not fit 64 bits.
+  double most = unit == RunUnit::kSeconds ? 9e9 : 9e18;
+  if (unit == RunUnit::kNumber || !(std::abs(value) < most)) return fmt::format("{:.5g}", value);
   switch (unit) {
     case RunUnit::kCount: return WithCommas(std::llround(value));
     case RunUnit::kShare: return fmt::format("{:.2f} %", 100 * value);

@@ -16,7 +16,7 @@ namespace {
 
 using RunJson = nlohmann::ordered_json;
 
-// Of the finite values of a column.
+// Summarizes the finite values of a column.
 struct ColumnSummary {
   double first = NAN;
   double last = NAN;
@@ -86,7 +86,7 @@ RunJson SummaryJson(const RunLog& run) {
 
 // --- The page
 
-// A page has at most this number of points per curve. Each stands for the same number of steps.
+// The most points of a curve. Each point covers the same number of steps.
 constexpr size_t kMostPoints = 2000;
 
 // Six digits are enough to draw, and keep the page small. JSON lacks NaN.

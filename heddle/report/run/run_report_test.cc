@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/file.h"
+#include "heddle/core/base/units.h"
 
 namespace heddle {
 namespace {
@@ -34,6 +35,14 @@ std::string Row(int64_t step, const std::string& loss, double tps, const std::st
       R"({{"step":{},"loss":{},"grad_norm":1.5,"lr":0.0008,"memory_bytes":1610612736,"tps":{},"seconds":0.25{}}})"
       "\n",
       step, loss, tps, more);
+}
+
+TEST(RunLog, FormatsUnits) {
+  EXPECT_EQ(FormatAs(RunUnit::kBytes, 0x1p35), "32.00 GiB");
+  EXPECT_EQ(FormatAs(RunUnit::kCount, 123456789012.0), "123,456,789,012");
+  EXPECT_EQ(FormatAs(RunUnit::kSeconds, 1e9), Format(Nanos{1'000'000'000'000'000'000}));
+  EXPECT_EQ(FormatAs(RunUnit::kSeconds, 1e10), "1e+10");
+  EXPECT_EQ(FormatAs(RunUnit::kBytes, -1e300), "-1e+300");
 }
 
 std::string ThreeRows() {

@@ -13,6 +13,8 @@ class MetricsFile {
  public:
   virtual ~MetricsFile() = default;
   virtual Status Write(const StepMetrics& metrics) = 0;
+  // The run ends, and its process with this code. A killed run does not call it.
+  virtual Status Finish(int /*exit_code*/) { return Done{}; }
 };
 
 // Opens a file with one line of JSON per step. Keeps existing lines up to step `after_step`, so

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "heddle/core/base/file.h"
-#include "heddle/run/metrics/crc32c.h"
+#include "heddle/run/metrics/crc32.h"
 #include "heddle/run/metrics/loss_curve.h"
 #include "heddle/run/metrics/metrics_file.h"
 #include "heddle/run/metrics/progress.h"

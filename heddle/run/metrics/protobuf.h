@@ -27,14 +27,14 @@ void AppendBytes(std::string& message, uint64_t field, std::string_view bytes);
 
 struct ProtoField {
   uint64_t field = 0;
-  // Of a whole number.
+  // The value of a whole number.
   uint64_t value = 0;
-  // Of the other kinds.
+  // The content of other kinds.
   std::string_view bytes = {};
 };
 // Takes the first field off a message. nullopt at its end, and if it is damaged.
 std::optional<ProtoField> TakeField(std::string_view& message);
-// The last field with this number. nullopt if there is none.
+// Returns the last field with this number; nullopt if the message has none.
 std::optional<ProtoField> FindField(std::string_view message, uint64_t field);
 
 }  // namespace heddle::run

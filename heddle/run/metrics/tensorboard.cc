@@ -7,7 +7,7 @@
 #include "heddle/core/base/file.h"
 #include "heddle/core/base/text.h"
 #include "heddle/run/metrics/append_file.h"
-#include "heddle/run/metrics/crc32c.h"
+#include "heddle/run/metrics/crc32.h"
 #include "heddle/run/metrics/metrics_file.h"
 #include "heddle/run/metrics/protobuf.h"
 #include "heddle/run/metrics/scalars.h"

@@ -23,6 +23,10 @@ Result<std::unique_ptr<TrainingLog>> TrainingLog::Open(const TrainingLogOptions&
     HEDDLE_TRY(auto file, OpenTensorBoard(options.tensorboard));
     log->files_.push_back(std::move(file));
   }
+  if (options.wandb) {
+    HEDDLE_TRY(auto file, OpenWandb(*options.wandb, options.after_step));
+    log->files_.push_back(std::move(file));
+  }
   return log;
 }
 
@@ -36,14 +40,22 @@ void TrainingLog::Add(const StepMetrics& metrics) {
   for (const TextSample& sample : metrics.samples)
     out_ << SampleLine(metrics.step, sample, options_.color) << "\n";
   out_ << std::flush;
+  WriteFiles([&](MetricsFile& file) { return file.Write(metrics); });
+  if (metrics.step < options_.steps) progress_.Show(metrics.step);
+}
+
+void TrainingLog::WriteFiles(const std::function<Status(MetricsFile&)>& write) {
   std::erase_if(files_, [&](const std::unique_ptr<MetricsFile>& file) {
-    Status written = file->Write(metrics);
+    Status written = write(*file);
     if (!written.ok())
       err_ << "training continues without this file: " << Format(written.diagnostics())
            << std::flush;
     return !written.ok();
   });
-  if (metrics.step < options_.steps) progress_.Show(metrics.step);
+}
+
+void TrainingLog::Close(int exit_code) {
+  WriteFiles([&](MetricsFile& file) { return file.Finish(exit_code); });
 }
 
 void TrainingLog::Finish() {

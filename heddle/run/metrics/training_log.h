@@ -3,8 +3,10 @@
 // If a file cannot be written, the log reports it once, and training continues without it.
 #pragma once
 
+#include <functional>
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "heddle/run/metrics/metrics_file.h"
 #include "heddle/run/metrics/progress.h"
 #include "heddle/run/metrics/step_metrics.h"
+#include "heddle/run/metrics/wandb.h"
 
 namespace heddle::run {
 
@@ -27,6 +30,8 @@ struct TrainingLogOptions {
   // Path of the JSON file, and folder of TensorBoard events; empty: none.
   std::string jsonl = {};
   std::string tensorboard = {};
+  // Unset: no file for Weights & Biases.
+  std::optional<WandbOptions> wandb = {};
 };
 
 class TrainingLog {
@@ -39,8 +44,12 @@ class TrainingLog {
   void Add(const StepMetrics& metrics);
   // Draws the curve of the losses, also after an interrupted run.
   void Finish();
+  // The process ends with this code.
+  void Close(int exit_code);
 
  private:
+  // Writes to all files. Drops files that cannot be written.
+  void WriteFiles(const std::function<Status(MetricsFile&)>& write);
   TrainingLog(const TrainingLogOptions& options, std::ostream& out, std::ostream& err);
 
   TrainingLogOptions options_;

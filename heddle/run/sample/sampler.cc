@@ -65,7 +65,7 @@ Bytes Sampler::memory() const {
 
 Result<std::vector<std::string>> Sampler::Continue(const GraphRun& run, const Model& trained) {
   std::map<std::string, Pieces> tensors = CurrentTensors(run, trained);
-  // Biases of experts: those that were loaded, and those that steps update.
+  // Biases of experts, which are loaded from files or updated by steps.
   model_.state = trained.state;
   for (const StepInput& input : model_.inputs) {
     auto found = tensors.find(input.name);

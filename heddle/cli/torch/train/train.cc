@@ -5,6 +5,7 @@
 #include "heddle/cli/graph/pass_costs.h"
 #include "heddle/cli/torch/commands.h"
 #include "heddle/cli/torch/train/training_flags.h"
+#include "heddle/cli/torch/train/wandb_options.h"
 #include "heddle/core/base/file.h"
 #include "heddle/core/ir/program.h"
 #include "heddle/report/profile/profile.h"
@@ -75,12 +76,17 @@ class TrainingScreen final : public TrainObserver {
     std::string jsonl = loop.jsonl;
     if (jsonl.empty() && !loop.folder.empty())
       jsonl = fmt::format("{}/{}", loop.folder, kRunMetrics);
+    std::optional<run::WandbOptions> wandb;
+    if (!loop.wandb.empty()) {
+      HEDDLE_TRY(wandb, WandbOptionsOf(loop.wandb, flags_.text));
+    }
     HEDDLE_TRY(log_, run::TrainingLog::Open({.steps = flags_.options.optimization.steps,
                                              .after_step = after_step,
                                              .log_every = loop.log_every,
                                              .color = streams_.color,
                                              .jsonl = jsonl,
-                                             .tensorboard = loop.tensorboard},
+                                             .tensorboard = loop.tensorboard,
+                                             .wandb = std::move(wandb)},
                                             streams_.out, streams_.err));
     return Done{};
   }
@@ -91,6 +97,10 @@ class TrainingScreen final : public TrainObserver {
     has_failed_ = true;
   }
   bool has_failed() const { return has_failed_; }
+  // The process ends with this code.
+  void Close(ExitCode code) {
+    if (log_) log_->Close(static_cast<int>(code));
+  }
 
  private:
   // Writes the simulated step next to its profile, if the cluster of the device is known.
@@ -154,7 +164,9 @@ Result<ExitCode> TrainCommand::Run(const Streams& streams) const {
   }
   Result<TrainResult> trained = api::Train(options, screen);
   if (!trained.ok() && !screen.has_failed()) return std::move(trained).failure();
-  return trained.ok() && trained->ok() ? ExitCode::kDone : ExitCode::kFault;
+  ExitCode code = trained.ok() && trained->ok() ? ExitCode::kDone : ExitCode::kFault;
+  screen.Close(code);
+  return code;
 }
 
 }  // namespace
