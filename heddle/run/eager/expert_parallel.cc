@@ -212,7 +212,7 @@ void EagerExpertParallel::UpdateMatrices(int64_t replica, const at::Tensor& norm
   const OptimizerOptions& optimizer = options_.tensor.data.optimizer;
   for (size_t i = 0; i < model_.params.size(); ++i) {
     const ParamSpec& param = model_.params[i];
-    if (optimizer.RuleOf(param) != OptimizerName::kMuon) continue;
+    if (!param.trainable || optimizer.RuleOf(param) != OptimizerName::kMuon) continue;
     std::vector<at::Tensor> slices;
     for (ShardedState& state : dense_) slices.push_back(state.Direction(replica, place_[i], norm));
     std::optional<int64_t> dim = TensorSplitDim(param.name, own_tokens());
