@@ -58,11 +58,13 @@ def _check_tensor(kind: str, name: str, tensor: Tensor) -> None:
 
 
 def check_devices(leaves: Sequence[Leaf]) -> None:
-    """Raises for tensors on two devices, besides `meta`."""
+    """Raises for tensors on two devices. Buffers may have values if no parameter has."""
     first: dict[torch.device, Leaf] = {}
     for leaf in leaves:
-        if leaf.tensor.device.type != "meta":
-            first.setdefault(leaf.tensor.device, leaf)
+        first.setdefault(leaf.tensor.device, leaf)
+    meta = torch.device("meta")
+    if meta in first and all(leaf.role == "buffer" for on, leaf in first.items() if on != meta):
+        del first[meta]
     if len(first) > 1:
         (one, a), (other, b) = list(first.items())[:2]
         raise fail(

@@ -211,12 +211,29 @@ def test_models_on_two_devices() -> None:
 
     def leaf(label: str, device: str) -> Any:
         return types.SimpleNamespace(
-            label=label, tensor=types.SimpleNamespace(device=torch.device(device))
+            role="param", label=label, tensor=types.SimpleNamespace(device=torch.device(device))
         )
 
-    check_devices([leaf("a", "cpu"), leaf("b", "meta")])
     with pytest.raises(CaptureError, match="`a` on cuda:0, `b` on cuda:1"):
         check_devices([leaf("a", "cuda:0"), leaf("b", "cuda:1")])
+
+
+def test_models_partly_on_meta() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, device="meta"))
+    message = "on two devices: `0.weight` on cpu, `1.weight` on meta"
+    with pytest.raises(CaptureError, match=message) as caught:
+        trace_step(model, Spec((2, 4)), loss=square)
+    (found,) = caught.value.diagnostics
+    assert found.kind == "capture-device" and "or on `meta`" in found.hint
+    # A buffer of a model on a CPU has no values either: what trains would lack it.
+    normed = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    normed[1].running_var = torch.ones(4, device="meta")
+    with pytest.raises(CaptureError, match="`0.weight` on cpu, `1.running_var` on meta"):
+        trace_step(normed, Spec((2, 4)), loss=square)
+    # As Accelerate's `init_empty_weights` makes models.
+    normed = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to("meta")
+    normed[1].running_var = torch.ones(4)
+    trace_step(normed, Spec((2, 4)), loss=square)
 
 
 def test_ops_that_cannot_be_traced() -> None:
