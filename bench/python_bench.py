@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Measures the Python package: python_bench.py OUT.json [--capture]
+"""Measures the Python package: python_bench.py OUT.json [--capture HEDDLE]
 
 - `run`: a step of `heddle.Run`, of Heddle's own runtime on the same graph, and of eager PyTorch, in
   one process.
 - `fx`: a step of the graph module of `Program.to_fx` in two processes over Gloo, and of FSDP2.
-- `capture` (with --capture): capture of Llama 3 8B on meta, and handing it over to C++.
+- `capture` (with --capture): capture of Llama 3 8B on meta, and handing it over to C++; then a plan for
+  64 ranks and its simulation, of that step and of the program HEDDLE's own capture.
 
 Times are CPU seconds of one thread, because other load on the machine does not count there. What is
 compared runs alternately, and the minimum counts."""
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -144,11 +146,11 @@ def bench_fx(folder):
     return found
 
 
-def bench_capture():
+def bench_capture(heddle_program, folder):
     import transformers
     from heddle import _core
     from heddle._captured import with_flat_results
-    from heddle.capturing import trace_step
+    from heddle.capturing import rules_of, trace_step
 
     config = transformers.LlamaConfig(
         vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32,
@@ -162,8 +164,24 @@ def bench_capture():
         optimizer=heddle.AdamW(max_norm=1.0))
     traced = time.process_time() - begin
     module = with_flat_results(captured.graph_module)
-    works = {"hand_over": lambda: _core.read_fx(module, captured.inputs, captured.outputs, None)}
-    return {"capture": traced, **least(works)}
+
+    def hand_over():
+        return _core.read_fx(module, captured.inputs, captured.outputs, None)
+
+    own = folder / "python_own.hd"
+    subprocess.run(
+        [heddle_program, "capture", "--model=llama3", "--flavor=8B", "--training.seq_len=8192",
+         "--training.local_batch_size=64", "-o", own], check=True)
+    ours = heddle.Step(heddle.Graph.load(own))
+    own.unlink()
+    steps = {"": heddle.Step(hand_over(), rules=rules_of(model)), "own_": ours}
+    works = {"hand_over": hand_over}
+    for name, step in steps.items():
+        program = step.compile(step.plan("dp=64"))
+        works[name + "plan"] = lambda step=step: step.compile(step.plan("dp=64"))
+        works[name + "simulate"] = program.simulate
+    nodes = {name + "nodes": len(step.graph.nodes) for name, step in steps.items()}
+    return {"capture": traced, **nodes, **least(works)}
 
 
 def main():
@@ -171,12 +189,17 @@ def main():
     out = Path(sys.argv[1])
     found = {"run": bench_run(), "fx": bench_fx(out.resolve().parent)}
     if "--capture" in sys.argv[2:]:
-        found["capture"] = bench_capture()
+        found["capture"] = bench_capture(sys.argv[3], out.resolve().parent)
     run, fx = found["run"], found["fx"]
     print(f"Run {run['run'] * 1e3:.1f} ms, {run['run'] / run['own']:.2f} x Heddle's runtime, {run['run'] / run['eager']:.2f} x eager")
     print(f"FX graph {fx['fx'] * 1e3:.1f} ms, {fx['fx'] / fx['fsdp2']:.2f} x FSDP2")
     if "capture" in found:
-        print("capture of 8B {capture:.1f} s, hand-over {hand_over:.3f} s".format(**found["capture"]))
+        of = found["capture"]
+        print("capture of 8B {capture:.1f} s, hand-over {hand_over:.3f} s".format(**of))
+        for name in ("plan", "simulate"):
+            ratio = of[name] / of["own_" + name]
+            print(f"{name} {of[name]:.3f} s, {ratio:.2f} x that of Heddle's own capture")
+        print("{nodes} nodes, {own_nodes} of Heddle's own capture".format(**of))
     out.write_text(json.dumps(found, indent=1))
 
 
