@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from typing import Any
 
 import pytest
@@ -25,11 +26,11 @@ EXPERTS = ["qwen3_moe", "mixtral", "deepseek_v3"]
 RULES = heddle.Rules(experts=["blocks.*.experts.*"], local=["blocks.*"], units=["blocks.*"])
 
 
-def grouped(name: str) -> Any:
-    pytest.importorskip("transformers")
+@cache
+def grouped(name: str) -> heddle.Step:
     model = MODELS[name]().eval()
     model.set_experts_implementation("grouped_mm")
-    return model
+    return heddle.capture(model, tokens(rows=4))
 
 
 def mixture() -> tuple[heddle.Step, Any]:
@@ -57,8 +58,7 @@ SOAK = "HEDDLE_SOAK" in os.environ
 
 @pytest.mark.parametrize("name", EXPERTS)
 def test_models_of_transformers(name: str) -> None:
-    batch = tokens(rows=4)
-    step = heddle.capture(grouped(name), batch)
+    step, batch = grouped(name), tokens(rows=4)
     for mesh in MESHES if SOAK else MESHES[2:] if name == "mixtral" else MESHES[2:3]:
         plan = step.plan(mesh)
         assert 'mlp.experts" local' in str(plan)
@@ -66,8 +66,7 @@ def test_models_of_transformers(name: str) -> None:
 
 
 def test_data_parallel_ranks_route_their_own_tokens() -> None:
-    batch = tokens(rows=4)
-    step = heddle.capture(grouped("qwen3_moe"), batch)
+    step, batch = grouped("qwen3_moe"), tokens(rows=4)
     program = step.compile(step.plan("dp=4"), pipeline="clean")
     # Weights and gradients travel, and no tokens.
     moves = {

@@ -59,6 +59,7 @@ def rows_of(mesh: str) -> int:
 def program_of(name: str, mesh: str, dtype: Any) -> tuple[heddle.Program, Any]:
     rows = rows_of(mesh)
     step = step_of(name, rows, dtype)
+    assert not [remark for remark in step.remarks if "opaque" in remark]
     return step.compile(step.plan(mesh)), tokens(rows)
 
 
