@@ -144,7 +144,7 @@ soak: build sanitized
 	@[ ! -f build/python/heddle/__init__.py ] || $(MAKE) --no-print-directory soak_python
 
 soak_python:
-	@HEDDLE_SOAK=1 PYTHONPATH=build/python $(PYTHON) -m pytest -c pyproject.toml -q --heddle=build/heddle python/tests
+	@HEDDLE_SOAK=1 PYTHONPATH=$(CURDIR)/build/python $(PYTHON) -m pytest -c pyproject.toml -q --heddle=$(CURDIR)/build/heddle python/tests
 	@tools/oldest_torch.sh $(PYTHON) build
 	@rm -f dist/*.whl && $(MAKE) --no-print-directory wheel && $(PYTHON) test/python/install.py dist/*.whl
 
