@@ -56,7 +56,7 @@ std::string IdentityOf(const std::vector<JobEntry>& job, const std::string& text
     if (key != "training.steps") lines += fmt::format("{}={}\n", key, value);
   }
   for (const JobEntry& entry : job) {
-    if (entry.key.starts_with("model") ||
+    if (entry.key.starts_with("model") || entry.key.starts_with("lora.") ||
         std::ranges::find(kOthers, entry.key) != std::end(kOthers))
       lines += fmt::format("{}={}\n", entry.key, fmt::join(entry.value.texts, ","));
   }
