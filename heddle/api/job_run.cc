@@ -17,6 +17,10 @@ Status JobRun::OpenDevice(std::optional<int64_t> processes, std::optional<int64_
   HEDDLE_TRY(device_, given_.model.Open(local_rank.value_or(0)));
   std::string note = given_.model.DeviceNote(at::hasCUDA());
   if (local_rank.value_or(0) == 0 && !note.empty()) observer_.Note(note);
+  if (local_rank.value_or(0) == 0 && RoundsUpdatesTwice())
+    observer_.Note(
+        "on a GPU this optimizer multiplies by the learning rate and adds in two roundings, and "
+        "PyTorch in one: weights differ from PyTorch's in their last bits");
   HEDDLE_RETURN_IF_ERROR(given_.parallel.CheckPlanIsFile());
   HEDDLE_TRY(reducer_, given_.optimization.MakeReducer(processes.has_value(), device_.type()));
   kernels_ =

@@ -77,6 +77,12 @@ class JobRun {
     if (leads()) observer_.Note(line);
   }
 
+  // The learning rate is an operand of the graph, and a number in PyTorch. ATen's kernels for GPUs
+  // multiply and add in one rounding only for a number. The fused AdamW has the same kernel in both.
+  bool RoundsUpdatesTwice() const {
+    return !device_.is_cpu() && !given_.optimization.optimizer.fused();
+  }
+
   const SharedJobOptions& given_;
   // The options of the graphs' model.
   ModelOptions model_options_;

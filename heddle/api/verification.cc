@@ -35,6 +35,11 @@ Status Verification::CheckEager() const {
   if (!given_.parallel.plan_file.empty()) return EagerKnowsNo("--plan");
   if (given_.parallel.gradients != "sum") return EagerKnowsNo("--parallelism.gradients");
   if (given_.parallel.wide_tensor_gradients) return EagerKnowsNo("--parallelism.tensor_gradients");
+  if (RoundsUpdatesTwice())
+    return Error(Diag::kBadChoice,
+                 "on a GPU a loop of ATen ops rounds updates twice, and eager training once, so "
+                 "their bits differ; verify it with {}=cpu, or use --against=none",
+                 kDeviceFlag);
   return Done{};
 }
 

@@ -130,6 +130,8 @@ class _Reader:
                     part = [self._own_name(node, facts, len(flat) + i) for i in range(len(one))]
                     flat += part
                     names.append(part)
+                elif isinstance(one, (int, torch.SymInt)):
+                    names.append(None)
                 else:
                     flat.append(self._own_name(node, facts, len(flat)))
                     names.append(flat[-1])

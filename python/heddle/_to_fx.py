@@ -197,7 +197,8 @@ class _Writer:
         for k, one in enumerate(val):
             if isinstance(one, (list, tuple)):
                 places += [(k, i) for i in range(len(one))]
-            else:
+            # Numbers, such as the lengths that attention returns, are attributes of their readers.
+            elif not isinstance(one, (int, torch.SymInt)):
                 places.append((None, k))
         outputs = {one.value.name for one in self._source.outputs}
         for value, (which, index) in zip(results, places, strict=True):

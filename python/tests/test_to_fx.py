@@ -180,3 +180,31 @@ def test_a_normalized_matrix_comes_back() -> None:
     x = torch.randn(4, 6).bfloat16()
     assert same_bits(module(x)[0], x / x.norm().clamp(min=1e-7))
     assert str(heddle.from_fx(module)) == str(graph)
+
+
+class OneHead(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = torch.nn.Linear(64, 192, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        q, k, v = self.qkv(x).unflatten(-1, (3, 1, 64)).permute(2, 0, 3, 1, 4)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+@pytest.mark.torch
+def test_attention_of_gpus_comes_back() -> None:
+    """It returns tensors and numbers."""
+    from torch import distributed
+
+    batch = (torch.randn(2, 16, 64).bfloat16(),)
+    step = heddle.capture(
+        OneHead().bfloat16(), batch, loss=lambda m, b: m(*b).float().sum(), target="cuda"
+    )
+    program = step.compile(step.plan("dp=1"))
+    assert "flash_attention" in str(program.graph)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    mesh = distributed.init_device_mesh("cpu", (1,), mesh_dim_names=("dp",))
+    module = program.to_fx(mesh)
+    distributed.destroy_process_group()
+    assert str(heddle.from_fx(module)) == str(program.graph)
