@@ -172,7 +172,7 @@ class Test:
         self.tokenize(bad, out, code=1, error=f"{bad}:2:11: not JSON: a text is not UTF-8")
         assert not (self.folder / "bad").exists() and not (self.folder / "bad.partial").exists()
         bad.write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a"}\n', encoding="utf-8")
-        self.tokenize(bad, out, code=1, error=f"{bad}:2:1: the line has no `completion`; --completion names the text")
+        self.tokenize(bad, out, code=1, error=f"{bad}:2:1: the line has no `completion`; `heddle tokenize --completion` names the text")
         bad.write_text('{"prompt": ["a"], "completion": "b"}\n', encoding="utf-8")
         self.tokenize(bad, out, code=1, error=f"{bad}:1:12: `prompt` is a list, expected text; if it has messages, apply")
         bad.write_text('{"messages": [{"role": "user", "content": "a"}]}\n', encoding="utf-8")
