@@ -40,7 +40,7 @@ RESULTS = --output-junit tests.xml --test-output-size-passed 1000000
 # ccache caches files with precompiled headers only with these settings.
 export CCACHE_SLOPPINESS = pch_defines,time_macros,include_file_mtime,include_file_ctime
 
-.PHONY: all setup build program install deb python wheel soak_python test oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
+.PHONY: all setup build program install deb python wheel soak_python test test_setup oracle lint sanitized fuzz damage attack soak train bench docs goldens format clean
 
 all: build
 
@@ -80,10 +80,13 @@ wheel: setup
 	@PATH="$(dir $(PYTHON)):$$PATH" $(PYTHON) -m auditwheel repair -w dist build/wheel/*.whl
 	@$(PYTHON) -m auditwheel show dist/*.whl
 
+# Before the build, which looks for the packages of tests.
+test_setup: setup
+	@$(TEST_SETUP)
+
 # The tests of the Python package are part of the build where its tools are installed.
 test: PACKAGE = -DHEDDLE_PYTHON=$$($(PYTHON) -c "import nanobind, pytest; print('ON')" 2>/dev/null || echo OFF)
-test: build fuzz
-	@$(TEST_SETUP)
+test: test_setup build fuzz
 	@tools/lint.py --most=12
 	@status=0; ctest --preset release $(RESULTS) || status=$$?; \
 	  tools/skipped.py build/tests.xml || status=$$?; exit $$status

@@ -88,7 +88,7 @@ def train_rank(job, rank, port, to_parent):
     optimizer = torch.optim.AdamW(named.values(), lr=LR, betas=BETAS, eps=EPS, weight_decay=DECAY, fused=True,
                                   foreach=False)
     for step in range(1, STEPS + 1):
-        tokens, labels = batches.read("train", step, 0, job["rows"])
+        tokens, labels, _ = batches.read("train", step, 0, job["rows"])
         optimizer.zero_grad()
         losses, hashes = [], {}
         schedule.step(*([tokens] if 0 in own else []), target=labels, losses=losses)
